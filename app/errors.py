@@ -1,5 +1,6 @@
 """Errors a caller may see, each with its HTTP status and OpenAI error code."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -11,12 +12,14 @@ class AppError(Exception):
         type: OpenAI error type, e.g. ``invalid_request_error``.
         code: stable machine-readable code.
         param: name of the request field at fault, if one is.
+        headers: HTTP headers that belong to the answer.
         message: one sentence for a person; names the thing and the limit.
     """
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     default_code: ClassVar[str] = "internal_error"
+    headers: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -45,6 +48,7 @@ class Unauthorized(AppError, PermissionError):
     status = 401
     type = "invalid_request_error"
     default_code = "invalid_api_key"
+    headers = {"WWW-Authenticate": "Bearer"}  # noqa: RUF012
 
 
 class NotFound(AppError, LookupError):
@@ -77,6 +81,7 @@ class NotReady(AppError, ConnectionError):
     status = 503
     type = "server_error"
     default_code = "not_ready"
+    headers = {"Retry-After": "5"}  # noqa: RUF012
 
 
 class RequestTimeout(AppError, TimeoutError):

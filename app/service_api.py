@@ -1,6 +1,6 @@
 """What the routers and the command line ask of the service: values and one protocol."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -90,8 +90,8 @@ class Service(Protocol):
         """Whether the engine answers."""
         ...
 
-    def answer(self, request: AnswerRequest) -> AsyncIterator[AnswerEvent]:
-        """Stream text, then one ``AnswerDone``; closing the iterator cancels the generation.
+    def answer(self, request: AnswerRequest) -> AsyncGenerator[AnswerEvent, None]:
+        """Stream text, then one ``AnswerDone``; closing the generator (or cancelling its task) ends the generation.
 
         Raises:
             AppError: before the first item for anything wrong with the request.

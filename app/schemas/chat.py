@@ -1,0 +1,102 @@
+"""OpenAI's chat completion request, with the options of fusion."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from app.config import Policy
+from app.service_api import AnswerRequest, ChatMessage
+
+NonEmptyText = Annotated[str, StringConstraints(min_length=1)]
+INT64 = 2**63
+
+
+class TextPart(BaseModel):
+    """A piece of a message; only text is understood."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    """One turn of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        """The turn's text, parts joined."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class StreamOptions(BaseModel):
+    """Options of a streamed answer."""
+
+    include_usage: bool = False
+
+
+class TextFormat(BaseModel):
+    """The only answer format there is."""
+
+    type: Literal["text"]
+
+
+class KvfuseOptions(BaseModel):
+    """Per-request choices of retrieval and fusion; what is absent follows the service's settings."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    policy: Policy | None = None
+    boundary_tokens: int | None = Field(None, ge=0, le=8192)
+    top_k: int | None = Field(None, ge=1, le=100)
+    document_ids: list[NonEmptyText] | None = Field(None, min_length=1, max_length=10_000)
+
+
+class ChatRequest(BaseModel):
+    """A question: the last user message. Unknown fields are ignored, unsupported ones refused."""
+
+    messages: list[Message] = Field(min_length=1, max_length=1024)
+    model: str | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    temperature: float = Field(0.0, ge=0, le=2, description="0 by default: answers about documents should repeat.")
+    top_p: float = Field(1.0, gt=0, le=1)
+    seed: int | None = Field(None, ge=-INT64, lt=INT64)
+    stop: NonEmptyText | Annotated[list[NonEmptyText], Field(max_length=16)] | None = None
+    n: Literal[1] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    response_format: TextFormat | None = None
+    logprobs: Literal[False] | None = None
+    tools: list[Any] | None = Field(None, max_length=0, description="Not supported.")
+    kvfuse: KvfuseOptions = KvfuseOptions()
+
+    @model_validator(mode="after")
+    def _ends_with_a_question(self) -> "ChatRequest":
+        if self.messages[-1].role != "user":
+            raise ValueError("the last message must be from the user: it is the question")
+        if not self.messages[-1].text.strip():
+            raise ValueError("the question (the last message) is empty")
+        return self
+
+    def to_answer_request(self, request_id: str) -> AnswerRequest:
+        """The request in the service's terms."""
+        return AnswerRequest(
+            messages=tuple(_chat_message(message) for message in self.messages),
+            model=self.model,
+            max_tokens=self.max_completion_tokens or self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=self.seed,
+            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            policy=self.kvfuse.policy,
+            boundary_tokens=self.kvfuse.boundary_tokens,
+            top_k=self.kvfuse.top_k,
+            document_ids=None if self.kvfuse.document_ids is None else tuple(self.kvfuse.document_ids),
+            request_id=request_id,
+        )
+
+
+def _chat_message(message: Message) -> ChatMessage:
+    return ChatMessage(role="system" if message.role == "developer" else message.role, content=message.text)
