@@ -1,0 +1,98 @@
+"""Command line ``kvfuse``: serve, precompute, ask, doctor."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app import __version__
+from app.cli_options import with_settings
+from app.config import Settings
+from app.errors import AppError, ConfigError
+from app.telemetry import configure_logging
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+cli = typer.Typer(
+    help="Answers questions about documents; the model reads each document once.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@cli.command()
+@with_settings
+def serve(settings: Settings) -> None:
+    """Run the REST service."""
+    from app.serve import run_server
+
+    configure_logging(settings.log_level)
+    if not run_server(settings):
+        raise typer.Exit(EXIT_FAILURE)
+
+
+@cli.command()
+@with_settings
+def precompute(
+    settings: Settings,
+    paths: Annotated[list[Path], typer.Argument(exists=True, metavar="PATH", help="Files or folders of documents.")],
+) -> None:
+    """Add documents and compute their K/V ahead of time; a broken run continues where it stopped."""
+    from app import jobs
+
+    configure_logging(settings.log_level)
+    jobs.precompute(settings, paths)
+
+
+@cli.command()
+@with_settings
+def ask(
+    settings: Settings,
+    question: Annotated[str, typer.Argument(metavar="QUESTION")],
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Ask this running service instead.")] = None,
+) -> None:
+    """Answer one question from the documents."""
+    from app import jobs
+
+    configure_logging(settings.log_level)
+    jobs.ask(settings, question, url=url)
+
+
+@cli.command()
+@with_settings
+def doctor(settings: Settings) -> None:
+    """Check the engine, the models, the store and fusion itself, and report as JSON."""
+    from app import jobs
+
+    configure_logging(settings.log_level)
+    report = jobs.doctor(settings)
+    typer.echo(json.dumps(report, indent=2, default=str))
+    if not report.get("ok", True):
+        raise typer.Exit(EXIT_FAILURE)
+
+
+@cli.command()
+def version() -> None:
+    """Show the version."""
+    typer.echo(__version__)
+
+
+def main() -> None:
+    """Entry point: what a user did wrong ends in one line, not in a traceback."""
+    try:
+        cli()
+    except AppError as error:
+        typer.echo(f"kvfuse: {error.message}", err=True)
+        sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()
