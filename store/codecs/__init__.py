@@ -1,0 +1,1 @@
+"""The codec chains and the stream coders under them."""

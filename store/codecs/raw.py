@@ -1,0 +1,27 @@
+"""The chain `raw`: payloads are the values themselves."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.chunk import Bits
+from store.errors import CorruptChunk
+
+
+class Raw:
+    """No compression. Its sections all take the "payload as long as the values" form of FORMAT.md."""
+
+    base_bytes = 0
+
+    def bases(self, plane: Bits) -> NDArray[np.uint8]:
+        """No bases."""
+        return np.empty((plane.shape[0], 0), np.uint8)
+
+    def encode(self, block: Bits, bases: NDArray[np.uint8], which: int) -> list[bytes]:
+        """The bytes of each head."""
+        return [head.tobytes() for head in block]
+
+    def decode(
+        self, source: NDArray[np.uint8], spans: NDArray[np.int64], bases: NDArray[np.uint8], which: int, out: Bits
+    ) -> None:
+        """Never right: the reader copies payloads of raw length itself."""
+        raise CorruptChunk(f"raw payload: {spans[0, 1] - spans[0, 0]} bytes, expected {out[0].nbytes}")

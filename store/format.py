@@ -1,0 +1,148 @@
+"""The chunk file's header, version 1; FORMAT.md is the specification.
+
+A file is: header, scores (optional), payloads in load order (layer, token block, K then V, head), without gaps. The
+header holds every payload's length, so no two can overlap and the whole file is checked by its size before any decode.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from store.chunk import ChunkInfo, KVDType, KVLayout
+from store.errors import CorruptChunk, TruncatedChunk, UnsupportedVersion
+from store.keys import ChunkKey
+
+MAGIC = b"\x89KVF\r\n\x1a\n"
+VERSION = 1
+BLOCK_TOKENS = 256
+"""Tokens a block aims at: fewer cost savings (16 tokens 3.5 points), more make the unit of decoding larger."""
+
+MAX_SECTION_BYTES = 1 << 26
+MAX_SECTIONS = 1 << 24
+
+_FIXED = struct.Struct("<8sHHIQ32s32s32s24sB3xIIIIIqIIQ")
+_CHECKSUM = struct.Struct("<Q")
+_HAS_SCORES = 1
+_DTYPES = (KVDType.BF16, KVDType.FP16, KVDType.FP32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """A parsed header. Arrays are indexed `[layer, block, K|V, head]`, `bases` `[layer, K|V, head, channel]`.
+
+    `offsets` are from the start of the file and have one entry more than there are payloads.
+    """
+
+    info: ChunkInfo
+    blocks: int
+    offsets: NDArray[np.int64]
+    checksums: NDArray[np.uint64]
+    bases: NDArray[np.uint8]
+    scores_offset: int
+    scores_checksum: int
+
+    def block_range(self, block: int) -> tuple[int, int]:
+        """First token and end of a block."""
+        return block * self.info.tokens // self.blocks, (block + 1) * self.info.tokens // self.blocks
+
+
+def block_count(tokens: int) -> int:
+    """Blocks of equal size (give or take a token) nearest to `BLOCK_TOKENS`, so that no small tail arises."""
+    return max(1, round(tokens / BLOCK_TOKENS))
+
+
+def checksum(data: object) -> int:
+    """xxh3-64 of a contiguous buffer."""
+    return xxhash.xxh3_64_intdigest(data)  # type: ignore[arg-type]
+
+
+def pack_header(
+    info: ChunkInfo, lengths: NDArray[np.uint32], checksums: NDArray[np.uint64], bases: NDArray[np.uint8], scores: bytes
+) -> bytes:
+    """Header of a file; arrays are shaped as in `Header`, `bases` with a last axis of head_dim or 0."""
+    layout = info.layout
+    header_bytes = _FIXED.size + lengths.size * 12 + bases.size + _CHECKSUM.size
+    file_bytes = header_bytes + len(scores) + int(lengths.sum(dtype=np.uint64))
+    fixed = _FIXED.pack(
+        MAGIC, VERSION, _HAS_SCORES if info.has_scores else 0, header_bytes, file_bytes,
+        bytes.fromhex(info.key), bytes.fromhex(info.fingerprint), bytes.fromhex(info.predecessor) or bytes(32),
+        info.codec.encode(), _DTYPES.index(layout.dtype), layout.layers, layout.kv_heads, layout.head_dim,
+        info.tokens, lengths.shape[1], info.base_position, bases.shape[3] // layout.head_dim, 0, checksum(scores),
+    )  # fmt: skip
+    body = b"".join((fixed, checksums.astype("<u8").tobytes(), lengths.astype("<u4").tobytes(), bases.tobytes()))
+    return body + _CHECKSUM.pack(checksum(body))
+
+
+def parse_header(data: memoryview) -> Header:
+    """Parse and check the header of the whole file `data`, allocating no more than the header's own size.
+
+    Raises UnsupportedVersion, TruncatedChunk (the file's size is not the stated one) or CorruptChunk.
+    """
+    if len(data) < _FIXED.size:
+        raise TruncatedChunk(f"chunk file: {len(data)} bytes, a header has at least {_FIXED.size}")
+    fields = _FIXED.unpack_from(data)
+    magic, version, _, header_bytes, file_bytes = fields[:5]
+    if magic != MAGIC:
+        raise CorruptChunk(f"chunk file: starts with {magic!r}, expected {MAGIC!r}")
+    if version != VERSION:
+        raise UnsupportedVersion(f"chunk file: format version {version}, expected {VERSION}")
+    if file_bytes != len(data) or header_bytes > len(data):
+        raise TruncatedChunk(
+            f"chunk file: {len(data)} bytes, its header states {file_bytes} with {header_bytes} of header"
+        )
+    if header_bytes < _FIXED.size + _CHECKSUM.size:
+        raise CorruptChunk(f"chunk header: {header_bytes} bytes, expected at least {_FIXED.size + _CHECKSUM.size}")
+    body = data[: header_bytes - _CHECKSUM.size]
+    if _CHECKSUM.unpack_from(data, len(body))[0] != checksum(body):
+        raise CorruptChunk("chunk header: wrong checksum")
+    return _parse_body(data, fields, body)
+
+
+def _parse_body(data: memoryview, fields: tuple[Any, ...], body: memoryview) -> Header:
+    (_, _, flags, header_bytes, _, key, fingerprint, predecessor, codec, dtype, layers, kv_heads, head_dim,
+     tokens, blocks, base_position, base_bytes, _, scores_checksum) = fields  # fmt: skip
+    sections = layers * blocks * 2 * kv_heads
+    bases = layers * 2 * kv_heads * head_dim * base_bytes
+    sane = dtype < len(_DTYPES) and head_dim >= 1 and base_bytes <= 1 and 1 <= blocks <= tokens
+    if not sane or not 1 <= sections <= MAX_SECTIONS:
+        raise CorruptChunk(f"chunk header: {blocks} blocks, {tokens} tokens, {sections} sections, dtype {dtype}")
+    if _FIXED.size + sections * 12 + bases != len(body):
+        raise CorruptChunk(f"chunk header: {len(body)} bytes do not hold {sections} sections and {bases} bases")
+    layout = KVLayout(layers, kv_heads, head_dim, _DTYPES[dtype])
+    info = ChunkInfo(
+        ChunkKey(key.hex()), fingerprint.hex(), layout, tokens, base_position, _codec_name(codec),
+        predecessor.hex() if any(predecessor) else "", bool(flags & _HAS_SCORES),
+    )  # fmt: skip
+    shape = (layers, blocks, 2, kv_heads)
+    checksums = np.frombuffer(body, "<u8", sections, _FIXED.size).reshape(shape)
+    lengths = np.frombuffer(body, "<u4", sections, _FIXED.size + sections * 8)
+    table = np.frombuffer(body, np.uint8, bases, _FIXED.size + sections * 12)
+    offsets = _offsets(info, blocks, lengths, header_bytes, len(data))
+    bases_shape = (layers, 2, kv_heads, head_dim * base_bytes)
+    return Header(info, blocks, offsets, checksums, table.reshape(bases_shape), header_bytes, scores_checksum)
+
+
+def _offsets(
+    info: ChunkInfo, blocks: int, lengths: NDArray[np.uint32], header_bytes: int, file_bytes: int
+) -> NDArray[np.int64]:
+    largest = -(-info.tokens // blocks) * info.layout.head_dim * info.layout.dtype.bits.itemsize
+    if largest > MAX_SECTION_BYTES or int(lengths.max()) > largest:
+        raise CorruptChunk(f"chunk header: a payload of {lengths.max()} bytes for sections of {largest}")
+    offsets = np.empty(lengths.size + 1, np.int64)
+    offsets[0] = header_bytes + (info.tokens * 2 if info.has_scores else 0)
+    np.cumsum(lengths, out=offsets[1:])
+    offsets[1:] += offsets[0]
+    if offsets[-1] != file_bytes:
+        raise TruncatedChunk(f"chunk file: {file_bytes} bytes, its payloads end at {offsets[-1]}")
+    return offsets
+
+
+def _codec_name(field: bytes) -> str:
+    try:
+        return field.rstrip(b"\0").decode("ascii")
+    except UnicodeDecodeError as error:
+        raise CorruptChunk(f"chunk header: codec name {field!r} is not ASCII") from error

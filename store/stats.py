@@ -1,0 +1,52 @@
+"""Snapshots of what a store holds and did."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class MissReason(Enum):
+    """Why a chunk was not served; every miss is counted under one."""
+
+    ABSENT = "absent"
+    STALE = "stale"
+    TRUNCATED = "truncated"
+    BAD_HEADER = "bad_header"
+    UNSUPPORTED = "unsupported"
+    CORRUPT = "corrupt"
+    IO_ERROR = "io_error"
+
+
+@dataclass(frozen=True, slots=True)
+class TierStats:
+    """One tier: what all processes hold there now, and this process's hits."""
+
+    chunks: int
+    bytes: int
+    capacity_bytes: int
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Whole store. `misses` by `MissReason` value; bytes, seconds and counters are this process's since it started.
+
+    `encode_seconds` and `decode_seconds` are summed over threads' elapsed time; `counters` holds promotions, demotions,
+    evictions, discards, refusals, recovered temporary files and the byte coder's own calls.
+    """
+
+    tiers: Mapping[str, TierStats]
+    misses: Mapping[str, int]
+    raw_bytes: int
+    stored_bytes: int
+    decoded_bytes: int
+    encode_seconds: float
+    decode_seconds: float
+    backend: str
+    backend_reason: str
+    counters: Mapping[str, int]
+
+    @property
+    def saved(self) -> float:
+        """Share of the raw bytes written that compression saved, headers counted; 0.0 before the first write."""
+        return 1 - self.stored_bytes / self.raw_bytes if self.raw_bytes else 0.0

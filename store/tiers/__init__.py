@@ -1,0 +1,1 @@
+"""Tiers by medium."""
