@@ -1,0 +1,107 @@
+"""An in-memory service for the HTTP layer: it answers by script, so that faults happen when a test wants them."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+from app.errors import NotFound
+from app.service_api import AnswerDone, AnswerEvent, AnswerRequest, FileView, TextDelta
+
+DONE = AnswerDone(
+    finish_reason="stop",
+    prompt_tokens=120,
+    completion_tokens=2,
+    cached_tokens=90,
+    kvfuse={
+        "policy": "boundary",
+        "selection": {"passages": [{"file_id": "file-1", "title": "Leave", "text": "25 days", "score": 0.9}]},
+        "tokens": {"reused": 90, "recomputed": 10, "computed": 20},
+        "timings_ms": {"search": 1.5},
+    },
+)
+HELLO: tuple[AnswerEvent, ...] = (TextDelta("Hel"), TextDelta("lo"), DONE)
+
+Step = AnswerEvent | Exception | Callable[[], Awaitable[object]]
+
+
+class FakeService:
+    model_name = "fake-model"
+
+    def __init__(
+        self, script: Sequence[Step] = HELLO, start: Callable[[], Awaitable[object]] | None = None, ready: bool = True
+    ) -> None:
+        self.script = script
+        self.requests: list[AnswerRequest] = []
+        self.files: dict[str, FileView] = {}
+        self.contents: dict[str, bytes] = {}
+        self.stopped = False
+        self.cleaned_up = asyncio.Event()
+        self._start = start
+        self._ready = ready
+
+    def clear(self) -> None:
+        """Forget what earlier tests left."""
+        self.requests.clear()
+        self.files.clear()
+        self.contents.clear()
+
+    async def start(self) -> None:
+        if self._start is not None:
+            await self._start()
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+    async def ready(self) -> bool:
+        return self._ready
+
+    async def answer(self, request: AnswerRequest) -> AsyncGenerator[AnswerEvent, None]:
+        self.requests.append(request)
+        try:
+            for step in self.script:
+                if isinstance(step, Exception):
+                    raise step
+                if isinstance(step, TextDelta | AnswerDone):
+                    yield step
+                else:
+                    await step()
+        finally:
+            await asyncio.sleep(0.01)  # an engine's abort awaits too: it must not be cut short
+            self.cleaned_up.set()
+
+    async def add_file(self, filename: str, content: bytes) -> FileView:
+        digest = hashlib.sha256(content).hexdigest()
+        id = f"file-{digest[:12]}"
+        self.contents[id] = content
+        return self.files.setdefault(id, _view(id, filename, content, digest))
+
+    async def list_files(self) -> list[FileView]:
+        return list(reversed(self.files.values()))
+
+    async def get_file(self, id: str) -> FileView:
+        if id not in self.files:
+            raise NotFound(f"There is no file {id!r}", param="file_id")
+        return self.files[id]
+
+    async def delete_file(self, id: str) -> None:
+        await self.get_file(id)
+        del self.files[id]
+
+    async def doctor(self) -> dict[str, Any]:
+        return {"ok": True}
+
+
+def _view(id: str, filename: str, content: bytes, digest: str) -> FileView:
+    return FileView(
+        id=id,
+        filename=filename,
+        bytes=len(content),
+        created_at=1_700_000_000,
+        status="queued",
+        status_details=None,
+        passages=0,
+        tokens=0,
+        passages_done=0,
+        sha256=digest,
+    )
