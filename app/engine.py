@@ -1,0 +1,260 @@
+"""Engine: one vLLM `AsyncLLM` in this process's event loop, with the fusion connector bound to its model."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fuse.plan import PARAMS_KEY, FusePlan, SaveOrder
+from store.keys import ChunkKey
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.outputs import RequestOutput
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+_SAVE_POLL_S = 0.02
+_SAVE_TIMEOUT_S = 60.0
+_PING_TIMEOUT_S = 5.0
+
+
+class EngineError(RuntimeError):
+    """The engine is not running, or could not do what it was asked."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How to run the model; `connector` is the `kv_connector_extra_config`. None leaves the choice to vLLM."""
+
+    model: Path
+    dtype: str
+    connector: Mapping[str, Any]
+    max_model_len: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int = 16
+    kv_cache_gib: float = 2.0
+    enforce_eager: bool | None = None
+    log_level: str = "warning"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to decode. `logprobs` -1 asks for the whole vocabulary."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The next piece of an answer. On the last one `finish_reason` is set, and `report` says how its context was fused.
+
+    report: fields of `fuse.connector.metadata.FuseReport`; empty for an ordinary prefill.
+    logprobs: one mapping of token id to log-probability per token, when asked for.
+    """
+
+    text: str
+    tokens: int
+    cached_tokens: int
+    finish_reason: str | None
+    report: Mapping[str, Any]
+    logprobs: tuple[Mapping[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Bytes of one stored chunk."""
+
+    raw_bytes: int
+    stored_bytes: int
+
+
+class Engine:
+    """Owns the vLLM engine. `start` before anything else; then every method may be called concurrently."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._llm: AsyncLLM | None = None
+        self._saves: dict[ChunkKey, asyncio.Future[Saved]] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._requests = 0
+        self.fusable = False
+        self.refusal = "the engine has not started"
+        self.max_model_len = 0
+
+    async def start(self) -> None:
+        """Load the model (seconds to minutes) and bind the connector to it."""
+        self._llm = await asyncio.to_thread(_load, self._config)
+        self.max_model_len = self._llm.model_config.max_model_len
+        (bound, *_) = await self._llm.collective_rpc("kvfuse_bind")
+        self.fusable, self.refusal = bound["fusable"], bound["reason"]
+
+    async def stop(self) -> None:
+        if self._poller is not None:
+            self._poller.cancel()
+        for waiting in self._saves.values():
+            waiting.cancel()
+        if self._llm is not None:
+            await asyncio.to_thread(self._llm.shutdown)
+            self._llm = None
+
+    async def alive(self) -> bool:
+        """Whether the engine's workers answer."""
+        try:
+            await asyncio.wait_for(self._rpc("kvfuse_ping"), _PING_TIMEOUT_S)
+        except Exception:
+            return False
+        return True
+
+    async def store_stats(self) -> Mapping[str, Any]:
+        """Return the worker's view of the store."""
+        (stats, *_) = await self._rpc("kvfuse_store_stats")
+        return stats
+
+    async def generate(
+        self, token_ids: Sequence[int], sampling: Sampling, plan: FusePlan | None = None, salt: str | None = None
+    ) -> AsyncIterator[Generated]:
+        """Stream the continuation of `token_ids`, fused as `plan` says; a plan needs a `salt`.
+
+        Closing the iterator aborts the request.
+        """
+        params = _sampling_params(sampling, plan.to_params() if plan else None)
+        async for output in self._outputs(token_ids, params, salt):
+            yield _generated(output)
+
+    async def save(self, token_ids: Sequence[int], order: SaveOrder) -> Saved:
+        """Prefill `token_ids` and store the range that `order` names; returns when the chunk is on its tier.
+
+        Raises:
+            EngineError: the chunk could not be stored.
+        """
+        waiting = self._saves.setdefault(order.key, asyncio.get_running_loop().create_future())
+        async for _ in self._outputs(token_ids, _sampling_params(Sampling(1), order.to_params()), None):
+            pass
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.create_task(self._poll_saves())
+        try:
+            return await asyncio.wait_for(asyncio.shield(waiting), _SAVE_TIMEOUT_S)
+        except TimeoutError:
+            self._saves.pop(order.key, None)
+            raise EngineError(f"chunk {order.key[:16]} was not stored within {_SAVE_TIMEOUT_S:.0f} s") from None
+
+    async def _outputs(
+        self, token_ids: Sequence[int], params: "SamplingParams", salt: str | None
+    ) -> AsyncIterator["RequestOutput"]:
+        from vllm.inputs import TokensPrompt
+
+        prompt = TokensPrompt(prompt_token_ids=list(token_ids))
+        if salt is not None:
+            prompt["cache_salt"] = salt
+        self._requests += 1
+        async for output in self._running().generate(prompt, params, f"kvfuse-{self._requests}"):
+            yield output
+
+    async def _poll_saves(self) -> None:
+        while self._saves:
+            try:
+                (results, *_) = await self._rpc("kvfuse_saves")
+            except Exception as error:
+                for waiting in self._saves.values():
+                    waiting.set_exception(EngineError(f"the engine stopped answering: {error!r}"))
+                self._saves.clear()
+                return
+            for result in results:
+                self._settle(result)
+            await asyncio.sleep(_SAVE_POLL_S)
+
+    def _settle(self, result: Mapping[str, Any]) -> None:
+        waiting = self._saves.pop(result["key"], None)
+        if waiting is None or waiting.done():
+            return
+        if result["error"]:
+            waiting.set_exception(EngineError(f"chunk {result['key'][:16]} could not be stored: {result['error']}"))
+        else:
+            waiting.set_result(Saved(result["raw_bytes"], result["stored_bytes"]))
+
+    async def _rpc(self, method: str) -> list[Any]:
+        results: list[Any] = await self._running().collective_rpc(method)
+        return results
+
+    def _running(self) -> "AsyncLLM":
+        if self._llm is None:
+            raise EngineError("the engine is not running")
+        return self._llm
+
+
+def _load(config: EngineConfig) -> "AsyncLLM":
+    for name, value in _environment(config).items():
+        os.environ.setdefault(name, value)
+    from vllm.config import KVTransferConfig
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    optional = {"max_num_batched_tokens": config.max_num_batched_tokens, "max_model_len": config.max_model_len}
+    eager = current_platform.is_cpu() if config.enforce_eager is None else config.enforce_eager
+    arguments = AsyncEngineArgs(
+        model=str(config.model),
+        dtype=config.dtype,
+        max_num_seqs=config.max_num_seqs,
+        max_logprobs=-1,
+        enable_prefix_caching=True,
+        enforce_eager=eager,
+        disable_log_stats=True,
+        kv_transfer_config=KVTransferConfig(
+            kv_connector="FuseConnector",
+            kv_connector_module_path="fuse.connector.connector",
+            kv_role="kv_both",
+            kv_connector_extra_config=dict(config.connector),
+        ),
+        worker_extension_cls="fuse.connector.extension.FuseWorkerExtension",
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+    return AsyncLLM.from_engine_args(arguments)
+
+
+def _environment(config: EngineConfig) -> dict[str, str]:
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(config.kv_cache_gib))),
+        "VLLM_LOGGING_LEVEL": config.log_level.upper(),
+        "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def _sampling_params(sampling: Sampling, transfer: Mapping[str, Any] | None) -> "SamplingParams":
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
+        stop=list(sampling.stop),
+        logprobs=sampling.logprobs,
+        output_kind=RequestOutputKind.DELTA,
+        extra_args={"kv_transfer_params": dict(transfer)} if transfer else None,
+    )
+
+
+def _generated(output: "RequestOutput") -> Generated:
+    (completion,) = output.outputs
+    logprobs = tuple(
+        {token: entry.logprob for token, entry in position.items()} for position in completion.logprobs or ()
+    )
+    return Generated(
+        text=completion.text,
+        tokens=len(completion.token_ids),
+        cached_tokens=output.num_cached_tokens or 0,
+        finish_reason=completion.finish_reason,
+        report=(output.kv_transfer_params or {}).get(PARAMS_KEY, {}),
+        logprobs=logprobs,
+    )

@@ -1,0 +1,1 @@
+"""Fusion of precomputed KV caches: plans, RoPE re-rotation, recompute policies and the vLLM connector."""

@@ -1,0 +1,139 @@
+"""Loading a plan's chunks: read, decode and re-rotate in threads, layer by layer, ready to be written."""
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+from vllm.logger import init_logger
+
+from fuse.connector.metadata import LoadJob
+from fuse.connector.model import PagedModel
+from fuse.plan import Span
+from fuse.rope import Rotation
+from fuse.runs import Run, merge_runs
+from store.chunk import Bits
+from store.errors import CorruptChunk
+from store.reader import ChunkReader
+from store.stats import MissReason
+from store.tiered import TieredStore
+
+logger = init_logger(__name__)
+
+LayerKV = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """An open chunk and its rows in the load's packed buffers."""
+
+    span: Span
+    reader: ChunkReader
+    row: int
+
+
+class Load:
+    """One request's chunks on their way into the paged cache.
+
+    Buffers are packed: only the tokens of chunks that could be opened have rows, in position order. Created and advanced
+    on the worker's thread; the layers are prepared in `pool`.
+    """
+
+    def __init__(self, job: LoadJob, model: PagedModel, store: TieredStore, pool: ThreadPoolExecutor) -> None:
+        self.job = job
+        self.started = time.perf_counter()
+        self._model = model
+        self._store = store
+        self._open = ExitStack()
+        self._failed: set[Span] = set()
+        self._sources = self._open_chunks()
+        self._rows = sum(source.reader.info.tokens for source in self._sources)
+        positions = [torch.arange(source.span.start, source.span.end) for source in self._sources]
+        self.positions = torch.cat(positions) if positions else torch.empty(0, dtype=torch.int64)
+        self._rotation = self._rotation_of(self.positions)
+        self._layers = [pool.submit(self._prepare_or_fail, index) for index in range(len(model.layers))]
+
+    @property
+    def layers(self) -> list[Future[LayerKV | None]]:
+        """K and V of each layer in forward order, `[rows, kv_heads, head_dim]` on the model's device; `None`: failed."""
+        return self._layers
+
+    def missing(self) -> list[Run]:
+        """Return the context runs that have no usable KV. Final once every layer is done."""
+        loaded = [source.span for source in self._sources if source.span not in self._failed]
+        spans = (span for span in self.job.plan.spans() if span not in loaded and span.end > self.job.start)
+        return merge_runs((max(span.start, self.job.start), span.end) for span in spans)
+
+    def missed_chunks(self) -> int:
+        """Count the chunks that the plan names and the store could not give."""
+        named = sum(span.key is not None and span.end > self.job.start for span in self.job.plan.spans())
+        return named - len(self._sources) + len(self._failed)
+
+    def close(self) -> None:
+        """Release the chunk files; waits for layers that are being prepared."""
+        for layer in self._layers:
+            layer.cancel()
+        for layer in self._layers:
+            if not layer.cancelled():
+                layer.exception()
+        self._open.close()
+
+    def _open_chunks(self) -> list[_Source]:
+        sources: list[_Source] = []
+        row = 0
+        for span in self.job.plan.spans():
+            if span.key is None or span.end <= self.job.start:
+                continue
+            reader = self._store.open(span.key, self.job.plan.fingerprint)
+            if reader is None:
+                continue
+            self._open.enter_context(reader)
+            if reader.info.layout != self._model.kv_layout or reader.info.tokens != span.end - span.start:
+                self._store.discard(span.key, MissReason.BAD_HEADER.value)
+                continue
+            sources.append(_Source(span, reader, row))
+            row += reader.info.tokens
+        return sources
+
+    def _rotation_of(self, positions: torch.Tensor) -> Rotation | None:
+        shifts = positions.clone()
+        for source in self._sources:
+            rows = slice(source.row, source.row + source.reader.info.tokens)
+            shifts[rows] = source.span.start - source.reader.info.base_position
+        if not shifts.any() or not len(shifts):
+            return None
+        return self._model.rotary.rotation(shifts.to(self._model.device))
+
+    def _prepare_or_fail(self, layer: int) -> LayerKV | None:
+        try:
+            return self._prepare(layer)
+        except Exception:
+            logger.exception("layer %d could not be loaded: its chunks are recomputed", layer)
+            self._failed.update(source.span for source in self._sources)
+            return None
+
+    def _prepare(self, layer: int) -> LayerKV:
+        layout = self._model.kv_layout
+        shape = (self._rows, layout.kv_heads, layout.head_dim)
+        keys, values = (torch.empty(shape, dtype=self._model.dtype) for _ in range(2))
+        raw_keys, raw_values = self._model.bits(keys), self._model.bits(values)
+        for source in self._sources:
+            rows = slice(source.row, source.row + source.reader.info.tokens)
+            self._read(source, layer, raw_keys[rows].transpose(1, 0, 2), raw_values[rows].transpose(1, 0, 2))
+        keys, values = keys.to(self._model.device), values.to(self._model.device)
+        if self._rotation is not None:
+            self._rotation.apply(keys)
+        self._model.settle()
+        return keys, values
+
+    def _read(self, source: _Source, layer: int, keys: Bits, values: Bits) -> None:
+        if source.span in self._failed:
+            return
+        try:
+            source.reader.read_layer(layer, keys, values)
+        except CorruptChunk as error:
+            logger.warning("recomputing a damaged chunk: %s", error)
+            if source.span not in self._failed:
+                self._failed.add(source.span)
+                self._store.discard(source.reader.info.key, MissReason.CORRUPT.value)

@@ -1,0 +1,76 @@
+"""What the two halves of the connector tell each other, once per engine step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorWorkerMetadata
+
+from fuse.plan import FusePlan, SaveOrder
+
+
+@dataclass(frozen=True)
+class SaveJob:
+    """Store the KV of a finished request; its blocks stay allocated until the worker says so."""
+
+    request_id: str
+    order: SaveOrder
+    block_ids: Sequence[int]
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """Load the plan's chunks into the paged cache, from position `start` on (earlier ones are cached already)."""
+
+    request_id: str
+    plan: FusePlan
+    block_ids: Sequence[int]
+    start: int
+
+
+@dataclass(frozen=True)
+class RecomputeJob:
+    """Recompute the chosen tokens of a loaded request; runs before the forward pass that computes its tail."""
+
+    request_id: str
+    token_ids: Sequence[int]
+
+
+@dataclass
+class FuseMetadata(KVConnectorMetadata):
+    """Scheduler to worker. `idle`: the step computes no token, so the worker may wait for loads."""
+
+    saves: list[SaveJob] = field(default_factory=list)
+    loads: list[LoadJob] = field(default_factory=list)
+    recomputes: list[RecomputeJob] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    idle: bool = False
+
+
+@dataclass(frozen=True)
+class FuseReport:
+    """What fusing one request took. Tokens of the context only; seconds of wall time on the worker.
+
+    `load_s` runs from the load's start to its last byte in the paged cache: reading, decoding and re-rotation in
+    threads, overlapped with other requests, and `write_s` of it on the worker's own thread.
+    """
+
+    reused: int
+    recomputed: int
+    computed: int
+    cached: int
+    missed_chunks: int
+    load_s: float
+    write_s: float
+    recompute_s: float
+
+
+@dataclass
+class FuseWorkerMetadata(KVConnectorWorkerMetadata):
+    """Worker to scheduler: reports by request id."""
+
+    reports: dict[str, FuseReport]
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> "FuseWorkerMetadata":
+        """Merge two ranks' reports; ranks do the same work, so either one's figures stand."""
+        assert isinstance(other, FuseWorkerMetadata)
+        return FuseWorkerMetadata({**other.reports, **self.reports})

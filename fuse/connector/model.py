@@ -1,0 +1,109 @@
+"""The model inside the worker: its attention layers, its rotary table, its paged cache, and an extra forward pass."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from vllm.forward_context import set_forward_context
+from vllm.model_executor.layers.attention import Attention
+from vllm.v1.attention.backend import CommonAttentionMetadata
+
+from fuse.connector.compat import attention_layers, rotary_table
+from fuse.connector.probe import probe_layout
+from fuse.paging import slot_mapping
+from fuse.runs import Run, batches
+from store.chunk import Bits, KVDType, KVLayout
+
+_DTYPES = {torch.bfloat16: KVDType.BF16, torch.float16: KVDType.FP16, torch.float32: KVDType.FP32}
+
+
+class PagedModel:
+    """The worker's model and paged cache. Used only on the worker's own thread.
+
+    Raises:
+        FusionRefused: (constructor) the model's attention or cache cannot be fused.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._config = runner.vllm_config
+        self.device: torch.device = runner.device
+        self.layers: dict[str, Attention] = attention_layers(runner)
+        self.rotary = rotary_table(runner.model)
+        first = next(iter(self.layers.values()))
+        self.dtype: torch.dtype = self._config.model_config.dtype
+        self.block_size: int = self._config.cache_config.block_size
+        self.kv_layout = KVLayout(len(self.layers), first.num_kv_heads, first.head_size, _DTYPES[self.dtype])
+        self.paged = probe_layout(first, self.block_size, first.num_kv_heads, first.head_size, self.dtype)
+        self._batch_limit: int = self._config.scheduler_config.max_num_batched_tokens
+
+    def slots(self, block_ids: Sequence[int], positions: torch.Tensor) -> torch.Tensor:
+        table = torch.tensor(block_ids, device=self.device)
+        return slot_mapping(table, positions.to(self.device), self.block_size)
+
+    def write(self, layer: Attention, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor) -> None:
+        """Write K and V `[tokens, kv_heads, head_dim]` of one layer into their slots, as the backend itself does."""
+        layer.impl.do_kv_cache_update(layer, keys, values, layer.kv_cache, slots)
+
+    def bits(self, tensor: torch.Tensor) -> Bits:
+        """View a host tensor as the unsigned integers that the store moves."""
+        width = torch.uint32 if self.dtype == torch.float32 else torch.uint16
+        bits: Bits = tensor.view(width).numpy()
+        return bits
+
+    def settle(self) -> None:
+        """Wait for the calling thread's device work, before its results are used on another stream."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def recompute(self, runs: Sequence[Run], token_ids: Sequence[int], block_ids: Sequence[int]) -> None:
+        """Recompute the tokens of `runs` (sorted, disjoint) in place, each attending to all positions before it.
+
+        Every run is handed to the model as a sequence of its own, and all of them share the request's block table: at
+        each layer their fresh K/V are written first, then every token attends to what is there, stale or fresh.
+        """
+        for batch in batches(runs, self._batch_limit):
+            self._forward(batch, token_ids, block_ids)
+
+    def _forward(self, runs: Sequence[Run], token_ids: Sequence[int], block_ids: Sequence[int]) -> None:
+        positions = torch.cat([torch.arange(start, end) for start, end in runs])
+        slots = self.slots(block_ids, positions)
+        common = self._attention_metadata(runs, positions.to(self.device), slots, block_ids)
+        metadata: dict[str, Any] = {}
+        for group in (group for groups in self._runner.attn_groups for group in groups):
+            built = group.get_metadata_builder().build(common_prefix_len=0, common_attn_metadata=common)
+            metadata.update(dict.fromkeys(group.layer_names, built))
+        ids = torch.tensor([token_ids[position] for position in positions.tolist()], dtype=torch.int32)
+        with (
+            torch.inference_mode(),
+            set_forward_context(
+                metadata,
+                self._config,
+                num_tokens=len(positions),
+                slot_mapping=dict.fromkeys(metadata, slots),
+                skip_compiled=True,
+            ),
+        ):
+            self._runner.model(input_ids=ids.to(self.device), positions=positions.to(self.device))
+
+    def _attention_metadata(
+        self, runs: Sequence[Run], positions: torch.Tensor, slots: torch.Tensor, block_ids: Sequence[int]
+    ) -> CommonAttentionMetadata:
+        lengths = torch.tensor([end - start for start, end in runs], dtype=torch.int32)
+        starts = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+        ends = torch.tensor([end for _, end in runs], dtype=torch.int32)
+        table = torch.tensor(block_ids, dtype=torch.int32, device=self.device)
+        return CommonAttentionMetadata(
+            query_start_loc=starts.to(self.device),
+            query_start_loc_cpu=starts,
+            seq_lens=ends.to(self.device),
+            seq_lens_cpu_upper_bound=ends,
+            num_reqs=len(runs),
+            num_actual_tokens=len(positions),
+            max_query_len=int(lengths.max()),
+            max_seq_len=int(ends.max()),
+            block_table_tensor=table.repeat(len(runs), 1),
+            slot_mapping=slots,
+            causal=True,
+            positions=positions,
+        )

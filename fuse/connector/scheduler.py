@@ -1,0 +1,93 @@
+"""The scheduler's half of the connector: decides what is loaded, recomputed and saved, and when."""
+
+from dataclasses import asdict
+from typing import Any
+
+from vllm.logger import init_logger
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request
+
+from fuse.connector.metadata import FuseMetadata, FuseReport, LoadJob, RecomputeJob, SaveJob
+from fuse.errors import PlanError
+from fuse.plan import PARAMS_KEY, FusePlan, SaveOrder, parse_params
+from fuse.policies import make_policy
+
+logger = init_logger(__name__)
+
+
+class FuseScheduler:
+    """Owns the state of fused requests between steps. Single-threaded, in the engine process.
+
+    Life of a fused request: `matched_tokens` offers its whole context; once blocks are allocated (`allocated`) a load
+    job goes to the worker; when the load is done the request is scheduled again, with all its blocks, and
+    `build_metadata` adds the recompute job of that same step; `finished` returns the worker's report.
+    """
+
+    def __init__(self) -> None:
+        self._pending = FuseMetadata()
+        self._loading: dict[str, list[int]] = {}
+        self._reports: dict[str, FuseReport] = {}
+
+    def matched_tokens(self, request: Request, computed: int) -> int:
+        """Return how many context tokens beyond `computed` the plan provides. Free of side effects."""
+        plan = _fuse_plan(request)
+        return max(plan.context_tokens - computed, 0) if plan else 0
+
+    def allocated(self, request: Request, block_ids: list[int], external: int) -> None:
+        """Order the load of `external` context tokens into the request's new blocks."""
+        plan = _fuse_plan(request) if external else None
+        if plan is None:
+            return
+        start = plan.context_tokens - external
+        self._pending.loads.append(LoadJob(request.request_id, plan, block_ids, start))
+        self._loading[request.request_id] = list(request.prompt_token_ids or ())
+
+    def build_metadata(self, output: SchedulerOutput) -> FuseMetadata:
+        """Close the step's orders. A request being loaded that is scheduled again has been loaded."""
+        metadata, self._pending = self._pending, FuseMetadata()
+        scheduled = [new.req_id for new in output.scheduled_new_reqs]
+        scheduled += output.scheduled_cached_reqs.req_ids
+        for request_id in scheduled:
+            token_ids = self._loading.pop(request_id, None)
+            if token_ids is not None:
+                metadata.recomputes.append(RecomputeJob(request_id, token_ids))
+        metadata.idle = output.total_num_scheduled_tokens == 0
+        return metadata
+
+    def receive(self, reports: dict[str, FuseReport]) -> None:
+        """Keep the worker's reports until their requests end."""
+        self._reports.update(reports)
+
+    def finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Order the save of a finished ingest request (True: keep its blocks), or return a fused one's report."""
+        request_id = request.request_id
+        order = _parse(request)
+        if isinstance(order, SaveOrder) and order.end <= min(request.num_computed_tokens, request.num_prompt_tokens):
+            self._pending.saves.append(SaveJob(request_id, order, block_ids))
+            return True, None
+        if self._loading.pop(request_id, None) is not None:
+            self._pending.dropped.append(request_id)
+        report = self._reports.pop(request_id, None)
+        return False, {PARAMS_KEY: asdict(report)} if report else None
+
+
+def _parse(request: Request) -> FusePlan | SaveOrder | None:
+    try:
+        parsed = parse_params(request.kv_transfer_params)
+        if isinstance(parsed, FusePlan):
+            make_policy(parsed.policy)
+        return parsed
+    except PlanError as error:
+        logger.warning("request %s is served without fusion: %s", request.request_id, error)
+        return None
+
+
+def _fuse_plan(request: Request) -> FusePlan | None:
+    """Return the request's plan if it may be fused: salted, and with a tail left to compute."""
+    plan = _parse(request)
+    if not isinstance(plan, FusePlan):
+        return None
+    if request.cache_salt is None or plan.context_tokens >= request.num_prompt_tokens:
+        logger.warning("request %s is served without fusion: no cache_salt, or no tail", request.request_id)
+        return None
+    return plan

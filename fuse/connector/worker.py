@@ -1,0 +1,195 @@
+"""The worker's half of the connector: moves K/V between the store and the paged cache, and recomputes."""
+
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import torch
+from vllm.logger import init_logger
+
+from fuse.connector.loader import Load
+from fuse.connector.metadata import FuseMetadata, FuseReport, LoadJob, RecomputeJob, SaveJob
+from fuse.connector.model import PagedModel
+from fuse.policies import make_policy
+from fuse.runs import clip_runs, merge_runs, overlap
+from store.chunk import KVChunk
+from store.stats import StoreStats
+from store.tiered import TieredStore
+
+logger = init_logger(__name__)
+
+_IDLE_WAIT_S = 0.05
+
+
+@dataclass
+class _Loading:
+    """A load in progress: `layer` is the next one to write."""
+
+    load: Load
+    slots: torch.Tensor
+    skip: int
+    layer: int = 0
+    write_s: float = 0.0
+    load_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class SaveResult:
+    """The outcome of one save: bytes of the chunk, or the error that prevented it."""
+
+    key: str
+    raw_bytes: int = 0
+    stored_bytes: int = 0
+    error: str = ""
+
+
+class FuseWorker:
+    """Executes the scheduler's jobs. Everything but reading, decoding and encoding runs on the worker's own thread.
+
+    Step order: `begin_step` (before the forward pass), the forward pass, `end_step`. Recomputes run in `begin_step`, so
+    that the tail computed in the same step attends to finished K/V.
+    """
+
+    def __init__(self, model: PagedModel, store: TieredStore, threads: int) -> None:
+        self._model = model
+        self._store = store
+        self._pool = ThreadPoolExecutor(threads, "kvfuse-load", initializer=_use_every_core)
+        self._writers = ThreadPoolExecutor(1, "kvfuse-save", initializer=_use_every_core)
+        self._loading: dict[str, _Loading] = {}
+        self._loaded: dict[str, _Loading] = {}
+        self._dropped: set[str] = set()
+        self._received: set[str] = set()
+        self._sent: set[str] = set()
+        self._saves: list[Future[SaveResult]] = []
+        self._reports: dict[str, FuseReport] = {}
+
+    def begin_step(self, metadata: FuseMetadata) -> None:
+        for request_id in metadata.dropped:
+            self._drop(request_id)
+        for recompute in metadata.recomputes:
+            self._recompute(recompute)
+        for save in metadata.saves:
+            self._save(save)
+        for load in metadata.loads:
+            self._start(load)
+
+    def end_step(self, idle: bool) -> None:
+        """Write the layers that are ready; when `idle`, wait a moment for more, since nothing else is to be done."""
+        for request_id, loading in list(self._loading.items()):
+            self._advance(loading, idle)
+            if loading.layer == len(self._model.layers):
+                self._finish(request_id, loading)
+
+    def take_finished(self) -> tuple[set[str], set[str]]:
+        """Return the requests whose (saves, loads) ended since the last call."""
+        finished = self._sent, self._received
+        self._sent, self._received = set(), set()
+        return finished
+
+    def take_reports(self) -> dict[str, FuseReport]:
+        reports, self._reports = self._reports, {}
+        return reports
+
+    def take_saves(self) -> list[SaveResult]:
+        """Return the saves that ended since the last call."""
+        done = [save for save in self._saves if save.done()]
+        self._saves = [save for save in self._saves if not save.done()]
+        return [save.result() for save in done]
+
+    def store_stats(self) -> StoreStats:
+        return self._store.stats()
+
+    def invalid_blocks(self) -> set[int]:
+        """Return no block: what cannot be loaded is recomputed."""
+        return set()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._writers.shutdown()
+        self._store.close()
+
+    def _start(self, job: LoadJob) -> None:
+        load = Load(job, self._model, self._store, self._pool)
+        skip = int((load.positions < job.start).sum())
+        slots = self._model.slots(job.block_ids, load.positions[skip:])
+        self._loading[job.request_id] = _Loading(load, slots, skip)
+
+    def _advance(self, loading: _Loading, idle: bool) -> None:
+        layers = list(self._model.layers.values())
+        for index in range(loading.layer, len(layers)):
+            future = loading.load.layers[index]
+            if not future.done() and not (idle and wait([future], _IDLE_WAIT_S).done):
+                return
+            if (kv := future.result()) is not None and len(loading.slots):
+                started = time.perf_counter()
+                self._model.write(layers[index], kv[0][loading.skip :], kv[1][loading.skip :], loading.slots)
+                loading.write_s += time.perf_counter() - started
+            loading.layer = index + 1
+
+    def _finish(self, request_id: str, loading: _Loading) -> None:
+        loading.load.close()
+        loading.load_s = time.perf_counter() - loading.load.started
+        del self._loading[request_id]
+        self._received.add(request_id)
+        if request_id in self._dropped:
+            self._dropped.discard(request_id)
+        else:
+            self._loaded[request_id] = loading
+
+    def _drop(self, request_id: str) -> None:
+        """Forget an aborted request. A load in flight still ends first: its blocks are freed when it has."""
+        if self._loaded.pop(request_id, None) is None:
+            self._dropped.add(request_id)
+
+    def _recompute(self, job: RecomputeJob) -> None:
+        loading = self._loaded.pop(job.request_id)
+        load, plan = loading.load, loading.load.job.plan
+        missing = load.missing()
+        chosen = clip_runs(make_policy(plan.policy).select(plan), load.job.start, plan.context_tokens)
+        started = time.perf_counter()
+        runs = merge_runs([*missing, *chosen])
+        self._model.recompute(runs, job.token_ids, load.job.block_ids)
+        computed = sum(end - start for start, end in missing)
+        recomputed = sum(end - start for start, end in runs) - computed
+        self._reports[job.request_id] = FuseReport(
+            reused=plan.context_tokens - load.job.start - computed - recomputed,
+            recomputed=recomputed,
+            computed=computed,
+            cached=load.job.start,
+            missed_chunks=load.missed_chunks(),
+            load_s=loading.load_s,
+            write_s=loading.write_s,
+            recompute_s=time.perf_counter() - started,
+        )
+
+    def _save(self, job: SaveJob) -> None:
+        """Copy the K/V out of the paged cache now, and encode and write them in the background."""
+        order = job.order
+        reader = self._model.paged.reader(job.block_ids, order.start, order.end)
+        layers = [torch.stack(reader.read(layer.kv_cache)) for layer in self._model.layers.values()]
+        data = torch.stack(layers).permute(0, 1, 3, 2, 4).cpu()
+        self._sent.add(job.request_id)
+        self._saves.append(self._writers.submit(self._put, job, data))
+
+    def _put(self, job: SaveJob, data: torch.Tensor) -> SaveResult:
+        order = job.order
+        try:
+            chunk = KVChunk(
+                key=order.key,
+                fingerprint=order.fingerprint,
+                layout=self._model.kv_layout,
+                base_position=order.start,
+                predecessor=order.predecessor,
+                data=self._model.bits(data),
+            )
+            result = self._store.put(chunk)
+        except Exception as error:
+            logger.exception("chunk %s could not be stored", order.key)
+            return SaveResult(order.key, error=f"{type(error).__name__}: {error}")
+        return SaveResult(order.key, result.raw_bytes, result.stored_bytes)
+
+
+def _use_every_core() -> None:
+    """Undo the worker thread's pinning to its own cores (vLLM's CPU backend), which new threads inherit."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))

@@ -1,0 +1,154 @@
+"""FusePlan: where the KV of every context token of one prompt comes from.
+
+A plan travels to the engine as plain JSON inside `kv_transfer_params`, under the key `kvfuse`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from blake3 import blake3
+
+from fuse.errors import PlanError
+from store.keys import ChunkKey, parse_chunk_key
+
+PARAMS_KEY = "kvfuse"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One run of prompt tokens; `key` names the chunk that holds its KV, `None` when it has to be computed."""
+
+    tokens: int
+    key: ChunkKey | None = None
+
+
+@dataclass(frozen=True)
+class Span:
+    """A segment at its place in the prompt: positions `start <= p < end`."""
+
+    start: int
+    end: int
+    key: ChunkKey | None
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A recompute policy by name, with its numbers (tokens, shares)."""
+
+    name: str
+    options: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FusePlan:
+    """The segments of one prompt's context, in order, and how to choose the tokens to recompute.
+
+    The prompt is longer than the context: its tail is left to the engine.
+    """
+
+    fingerprint: str
+    segments: tuple[Segment, ...]
+    policy: PolicySpec
+
+    def __post_init__(self) -> None:
+        if not self.segments or any(segment.tokens < 1 for segment in self.segments):
+            raise PlanError("a plan needs segments of at least one token each")
+
+    @property
+    def context_tokens(self) -> int:
+        return sum(segment.tokens for segment in self.segments)
+
+    def spans(self) -> Iterator[Span]:
+        start = 0
+        for segment in self.segments:
+            yield Span(start, start + segment.tokens, segment.key)
+            start += segment.tokens
+
+    def to_params(self) -> dict[str, Any]:
+        """Return the JSON form for `kv_transfer_params`."""
+        return {
+            PARAMS_KEY: {
+                "op": "fuse",
+                "fingerprint": self.fingerprint,
+                "segments": [[segment.tokens, segment.key] for segment in self.segments],
+                "policy": {"name": self.policy.name, **self.policy.options},
+            }
+        }
+
+    def cache_salt(self, secret: str, token_ids: Sequence[int]) -> str:
+        """Return the prefix-cache salt of this plan over these context tokens.
+
+        Fused KV is approximate, so blocks may be shared only by requests with the same plan, the same tokens and the
+        same `secret` (one tenant's).
+        """
+        digest = blake3(key=blake3(secret.encode()).digest())
+        digest.update(repr((self.to_params(), tuple(token_ids[: self.context_tokens]))).encode())
+        return f"{PARAMS_KEY}-{digest.hexdigest()}"
+
+
+@dataclass(frozen=True)
+class SaveOrder:
+    """Ask the engine to store the KV of prompt positions `start <= p < end` when the request ends."""
+
+    key: ChunkKey
+    fingerprint: str
+    start: int
+    end: int
+    predecessor: str = ""
+
+    def to_params(self) -> dict[str, Any]:
+        """Return the JSON form for `kv_transfer_params`."""
+        return {
+            PARAMS_KEY: {
+                "op": "save",
+                "key": self.key,
+                "fingerprint": self.fingerprint,
+                "start": self.start,
+                "end": self.end,
+                "predecessor": self.predecessor,
+            }
+        }
+
+
+def parse_params(params: Mapping[str, Any] | None) -> FusePlan | SaveOrder | None:
+    """Read what `to_params` wrote; `None` when the request carries nothing of ours.
+
+    Raises:
+        PlanError: the parameters are ours but malformed.
+    """
+    ours = (params or {}).get(PARAMS_KEY)
+    if ours is None:
+        return None
+    try:
+        op: Literal["fuse", "save"] = ours["op"]
+        if op == "fuse":
+            return _parse_plan(ours)
+        if op == "save":
+            return _parse_save(ours)
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlanError(f"malformed {PARAMS_KEY} parameters: {error!r}") from error
+    raise PlanError(f"unknown {PARAMS_KEY} operation {op!r}: expected 'fuse' or 'save'")
+
+
+def _parse_plan(ours: Mapping[str, Any]) -> FusePlan:
+    policy = dict(ours["policy"])
+    name = str(policy.pop("name"))
+    segments = tuple(
+        Segment(int(tokens), parse_chunk_key(key) if key is not None else None) for tokens, key in ours["segments"]
+    )
+    options = {option: float(value) for option, value in policy.items()}
+    return FusePlan(str(ours["fingerprint"]), segments, PolicySpec(name, options))
+
+
+def _parse_save(ours: Mapping[str, Any]) -> SaveOrder:
+    order = SaveOrder(
+        parse_chunk_key(ours["key"]),
+        str(ours["fingerprint"]),
+        int(ours["start"]),
+        int(ours["end"]),
+        str(ours.get("predecessor", "")),
+    )
+    if not 0 <= order.start < order.end:
+        raise PlanError(f"save range [{order.start}, {order.end}) is empty or negative")
+    return order

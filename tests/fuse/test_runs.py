@@ -1,0 +1,39 @@
+"""Runs: union, clipping and batching keep exactly the positions they were given."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuse.runs import Run, batches, clip_runs, merge_runs, overlap
+
+runs_lists = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)))
+
+
+def positions(runs: list[Run]) -> list[int]:
+    return [position for start, end in runs for position in range(start, end)]
+
+
+@given(runs_lists)
+def test_merged_runs_are_the_sorted_disjoint_union(runs: list[Run]) -> None:
+    merged = merge_runs(runs)
+    assert positions(merged) == sorted(set(positions(runs)))
+    assert all(a[1] < b[0] for a, b in zip(merged, merged[1:], strict=False))
+
+
+def test_a_gap_joins_near_neighbours_only() -> None:
+    assert merge_runs([(0, 2), (4, 6), (9, 10)], gap=2) == [(0, 6), (9, 10)]
+
+
+@given(runs_lists, st.integers(0, 60), st.integers(0, 60))
+def test_clipping_keeps_the_positions_inside(runs: list[Run], start: int, end: int) -> None:
+    merged = merge_runs(runs)
+    inside = [position for position in positions(merged) if start <= position < end]
+    assert positions(clip_runs(merged, start, end)) == inside
+    assert overlap(merged, start, end) == len(inside)
+
+
+@given(runs_lists, st.integers(1, 20))
+def test_batches_keep_order_and_limit(runs: list[Run], limit: int) -> None:
+    merged = merge_runs(runs)
+    cut = list(batches(merged, limit))
+    assert [position for batch in cut for position in positions(batch)] == positions(merged)
+    assert all(0 < len(positions(batch)) <= limit for batch in cut)
