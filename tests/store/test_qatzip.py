@@ -122,9 +122,7 @@ def test_every_failing_code_of_compress_ends_in_software(deflate: QatDeflate, fa
 
 
 @pytest.mark.parametrize("code", [-1, -2, -3, -5, -100, -101, -102, -103, -104, -105, -116, -117, -200, 1, 2, 16])
-def test_every_undecided_code_of_decompress_is_decided_by_software(
-    deflate: QatDeflate, fake: Fake, code: int
-) -> None:
+def test_every_undecided_code_of_decompress_is_decided_by_software(deflate: QatDeflate, fake: Fake, code: int) -> None:
     fake.decompress = code
     round_trip(deflate)
     assert deflate.counters["sw_calls"] == 1

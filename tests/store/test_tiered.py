@@ -112,9 +112,7 @@ def test_garbage_is_a_miss_and_goes(store: TieredStore, config: StoreConfig, mak
     assert misses(store) == {"bad_header": 1}
 
 
-def test_a_newer_format_is_a_miss_and_stays(
-    store: TieredStore, config: StoreConfig, make_chunk: MakeChunk
-) -> None:
+def test_a_newer_format_is_a_miss_and_stays(store: TieredStore, config: StoreConfig, make_chunk: MakeChunk) -> None:
     chunk = make_chunk()
     store.put(chunk)
     path = file_of(config.memory_dir, chunk)
@@ -126,9 +124,7 @@ def test_a_newer_format_is_a_miss_and_stays(
     assert path.exists()
 
 
-def test_a_bad_memory_file_is_served_from_disk(
-    store: TieredStore, config: StoreConfig, make_chunk: MakeChunk
-) -> None:
+def test_a_bad_memory_file_is_served_from_disk(store: TieredStore, config: StoreConfig, make_chunk: MakeChunk) -> None:
     chunk = make_chunk()
     for root in (config.memory_dir, config.disk_dir):
         file_of(root, chunk).parent.mkdir(parents=True)
