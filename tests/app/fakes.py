@@ -98,7 +98,7 @@ def _view(id: str, filename: str, content: bytes, digest: str) -> FileView:
         filename=filename,
         bytes=len(content),
         created_at=1_700_000_000,
-        status="queued",
+        status="uploaded",
         status_details=None,
         passages=0,
         tokens=0,

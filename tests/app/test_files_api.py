@@ -13,7 +13,7 @@ from tests.app.fakes import FakeService
 def test_a_file_goes_in_and_out_through_openais_client(client: httpx.Client) -> None:
     ai = openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none", http_client=client)
     made = ai.files.create(file=("leave.md", b"# Leave\n25 days."), purpose="assistants")
-    assert (made.filename, made.bytes, made.status) == ("leave.md", 16, "queued")
+    assert (made.filename, made.bytes, made.status) == ("leave.md", 16, "uploaded")
     assert [file.id for file in ai.files.list()] == [made.id]
     assert ai.files.retrieve(made.id) == made
     assert ai.files.delete(made.id).deleted
