@@ -1,0 +1,1 @@
+"""From documents to the few passages a question needs: parse, split, embed, search, select."""

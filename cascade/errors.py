@@ -1,0 +1,44 @@
+"""What can go wrong in the cascade."""
+
+from enum import StrEnum
+
+
+class CascadeError(Exception):
+    """Any error raised by this package on purpose."""
+
+
+class DocumentProblem(StrEnum):
+    """Why a document was not accepted."""
+
+    EMPTY = "empty_document"
+    TOO_LARGE = "document_too_large"
+    UNSUPPORTED = "unsupported_format"
+    BINARY = "binary_content"
+
+
+class DocumentError(CascadeError, ValueError):
+    """A document that cannot be read as text; `code` says why to programs, the message to people."""
+
+    def __init__(self, code: DocumentProblem, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class UnknownDocument(CascadeError, LookupError):
+    """The catalogue holds no document of this id (any more)."""
+
+    def __init__(self, document_id: str) -> None:
+        super().__init__(f"no document {document_id!r} in the catalogue")
+        self.document_id = document_id
+
+
+class CatalogVersionError(CascadeError, RuntimeError):
+    """The catalogue file was written by another version of its schema."""
+
+
+class ProfileChanged(CascadeError, RuntimeError):
+    """Another process opened the catalogue for another model or other settings; this one must stop using it."""
+
+
+class TokenizerError(CascadeError, ValueError):
+    """A model folder without a usable fast tokenizer, or one that turns plain text into control tokens."""
