@@ -15,9 +15,6 @@ from store.codecs import a4_kernels as kernels
 from store.codecs.streams import StreamCoder, pack_plane, stream_count, unpack_plane
 from store.errors import CorruptChunk
 
-SAMPLED_TOKENS = 128
-"""Tokens a channel's base is chosen from: more change the escapes by less than 0.03 % of values."""
-
 _ESCAPE_BYTES = 5
 
 
@@ -32,20 +29,19 @@ class A4:
 
     def bases(self, plane: Bits) -> NDArray[np.uint8]:
         """See `Codec.bases`."""
-        heads, tokens, dim = plane.shape
-        bases = np.empty((heads, dim), np.uint8)
-        kernels.channel_bases(plane, max(1, tokens // SAMPLED_TOKENS), bases)
+        bases = np.empty((plane.shape[0], plane.shape[2]), np.uint8)
+        kernels.channel_bases(plane, bases)
         return bases
 
     def encode(self, block: Bits, bases: NDArray[np.uint8], which: int) -> list[bytes]:
         """See `Codec.encode`."""
         heads, tokens, dim = block.shape
         a = np.empty((heads, tokens * dim), np.uint8)
-        nibbles = np.empty((heads, tokens * _half(dim)), np.uint8)
+        nibbles = np.empty((heads, _half(tokens * dim)), np.uint8)
         positions = np.empty(a.shape, "<u4")
         exponents = np.empty_like(a)
         counts = np.empty(heads, np.int64)
-        kernels.encode(block, bases, a, nibbles, positions, exponents, counts)
+        kernels.encode(block.reshape(heads, -1), bases, a, nibbles, positions, exponents, counts)
         if self._channel_major[which]:
             a = _transposed(a, tokens, dim)
         return [
@@ -63,11 +59,11 @@ class A4:
         escapes = np.empty(heads, np.int64)
         view = source.data
         for head, (start, end) in enumerate(spans.tolist()):
-            used, escapes[head] = self._unpack(view[start:end], a[head].data, tokens * _half(dim))
+            used, escapes[head] = self._unpack(view[start:end], a[head].data, _half(tokens * dim))
             nibbles_at[head] = start + used
         if self._channel_major[which]:
             a = _transposed(a, dim, tokens)
-        bad = kernels.decode(source, nibbles_at, escapes, a, bases, out)
+        bad = kernels.decode(source, nibbles_at, escapes, a, bases, out.reshape(heads, -1))
         if bad != kernels.OK:
             raise CorruptChunk(f"payload of head {bad}: an escape lies outside its section")
 
@@ -89,8 +85,8 @@ class A4:
         return offset, escapes
 
 
-def _half(dim: int) -> int:
-    return (dim + 1) // 2
+def _half(values: int) -> int:
+    return (values + 1) // 2
 
 
 def _transposed(planes: Bits, rows: int, columns: int) -> Bits:

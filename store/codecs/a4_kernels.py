@@ -1,8 +1,9 @@
 """Numba kernels of the A4 rearrangement; all release the GIL and are cached on disk.
 
 bf16 is sign, 8 exponent bits, 7 mantissa bits. The A byte of a value is
-`[channel base - exponent, 15 = escape : 4][sign : 1][top mantissa bits : 3]`; the low 4 mantissa bits of channels c and
-c + ceil(head_dim / 2) share a byte of the nibble plane. Escaped exponents follow as (position, exponent).
+`[channel base - exponent, 15 = escape : 4][sign : 1][top mantissa bits : 3]`; byte i of the nibble plane holds the low
+4 mantissa bits of value i and of value i + ceil(values / 2). Escaped exponents follow as (position, exponent).
+Loops are flat and short of operands so that LLVM vectorises them; `[head, value]` arrays are token-major.
 """
 
 from typing import Any
@@ -15,118 +16,148 @@ _jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 ESCAPE = 15
 OK = -1
 
+EXPONENT = np.uint16(0x7F80)
+SIGN = np.uint16(0x8000)
+
 
 @_jit
-def channel_bases(plane: Any, stride: int, bases: Any) -> None:
-    """Fill `bases[head, channel]` from every `stride`-th token of `plane[head, token, channel]`.
+def channel_bases(plane: Any, bases: Any) -> None:
+    """Fill `bases[head, channel]` from `plane[head, token, channel]` (uint16).
 
-    The lowest base that leaves the fewest exponents outside base-14..base: an exponent that occurs, so that channels'
-    codes have similar statistics.
+    The lowest base that leaves the fewest exponents outside base-14..base. It is an exponent that occurs, so channels'
+    codes have similar statistics; where all exponents fit, it is the largest.
     """
     heads, tokens, dim = plane.shape
-    counts = np.zeros((dim, 256), np.uint32)
+    low, high = np.empty(dim, np.uint16), np.empty(dim, np.uint16)
     for head in range(heads):
-        counts[:] = 0
-        for token in range(0, tokens, stride):
-            for channel in range(dim):
-                counts[channel, (plane[head, token, channel] >> 7) & 255] += 1
+        low[:], high[:] = EXPONENT, 0
+        for token in range(tokens):
+            _widen(plane[head, token], low, high)
         for channel in range(dim):
-            window, best, chosen = 0, -1, 0
-            for base in range(256):
-                window += counts[channel, base]
-                if base >= ESCAPE:
-                    window -= counts[channel, base - ESCAPE]
-                if window > best:
-                    best, chosen = window, base
-            bases[head, channel] = chosen
+            if (high[channel] - low[channel]) >> 7 < ESCAPE:
+                bases[head, channel] = high[channel] >> 7
+            else:
+                bases[head, channel] = _fewest_escapes(plane[head, :, channel])
 
 
 @_jit
-def encode(block: Any, bases: Any, a: Any, nibbles: Any, positions: Any, exponents: Any, counts: Any) -> None:
-    """Split `block[head, token, channel]` (uint16, contiguous) into token-major planes and escapes, per head."""
-    heads, tokens, dim = block.shape
-    half = (dim + 1) // 2
+def _widen(row: Any, low: Any, high: Any) -> None:
+    for channel in range(low.size):
+        exponent = np.uint16(row[channel] & EXPONENT)
+        low[channel] = min(low[channel], exponent)
+        high[channel] = max(high[channel], exponent)
+
+
+@_jit
+def _fewest_escapes(column: Any) -> int:
+    counts = np.zeros(256, np.int64)
+    for value in column:
+        counts[(value >> 7) & 255] += 1
+    window, best, chosen = 0, -1, 0
+    for base in range(256):
+        window += counts[base]
+        if base >= ESCAPE:
+            window -= counts[base - ESCAPE]
+        if window > best:
+            best, chosen = window, base
+    return chosen
+
+
+@_jit
+def encode(values: Any, bases: Any, a: Any, nibbles: Any, positions: Any, exponents: Any, counts: Any) -> None:
+    """Split `values[head, value]` (uint16) into the planes and the escapes of each head."""
+    heads, size = values.shape
+    dim = bases.shape[1]
+    half = (size + 1) // 2
     for head in range(heads):
         escapes = 0
-        for token in range(tokens):
-            values, row = block[head, token], a[head, token * dim : (token + 1) * dim]
-            if _encode_row(values, bases[head], row):
-                for channel in range(dim):
-                    if row[channel] >> 4 == ESCAPE:
-                        positions[head, escapes] = token * dim + channel
-                        exponents[head, escapes] = (values[channel] >> 7) & 255
+        for row in range(0, size, dim):
+            if _encode_row(values[head, row : row + dim], bases[head], a[head, row : row + dim]):
+                for at in range(row, row + dim):
+                    if a[head, at] >> 4 == ESCAPE:
+                        positions[head, escapes] = at
+                        exponents[head, escapes] = (values[head, at] >> 7) & 255
                         escapes += 1
-            _encode_nibbles(values[:half], values[half:], nibbles[head, token * half : (token + 1) * half])
         counts[head] = escapes
+        _encode_nibbles(values[head, :half], values[head, half:], nibbles[head])
 
 
 @_jit
 def _encode_row(values: Any, bases: Any, row: Any) -> Any:
-    missed = np.uint8(0)
+    escaped = np.uint8(0)
     for channel in range(row.size):
         value = values[channel]
         code = min(np.uint8(bases[channel] - np.uint8(value >> 7)), np.uint8(ESCAPE))
-        missed |= np.uint8(code == ESCAPE)
+        escaped |= np.uint8(code == ESCAPE)
         row[channel] = np.uint8(code << 4) | np.uint8((value >> 15) << 3) | np.uint8((value >> 4) & 7)
-    return missed
+    return escaped
 
 
 @_jit
-def _encode_nibbles(low: Any, high: Any, row: Any) -> None:
-    for channel in range(low.size):
-        row[channel] = np.uint8(low[channel] & 15)
-    for channel in range(high.size):
-        row[channel] |= np.uint8((high[channel] & 15) << 4)
+def _encode_nibbles(low: Any, high: Any, nibbles: Any) -> None:
+    for index in range(high.size):
+        nibbles[index] = np.uint8(low[index] & 15) | np.uint8((high[index] & 15) << 4)
+    if low.size > high.size:
+        nibbles[high.size] = np.uint8(low[high.size] & 15)
 
 
 @_jit
-def decode(source: Any, nibbles_at: Any, escapes: Any, a: Any, bases: Any, out: Any) -> int:
-    """Inverse of `encode` from token-major planes `a`; nibbles and escapes are at `source[nibbles_at[head]]`.
+def decode(source: Any, nibbles_at: Any, escapes: Any, a: Any, bases: Any, values: Any) -> int:
+    """Inverse of `encode`; nibbles and escapes of a head are at `source[nibbles_at[head]:]`.
 
     Returns `OK`, or the head that has an escape position outside its section.
     """
-    heads, tokens, dim = out.shape
-    half = (dim + 1) // 2
+    heads, size = values.shape
+    dim = bases.shape[1]
+    half = (size + 1) // 2
+    shifted = np.empty(dim, np.uint16)
     for head in range(heads):
         at = nibbles_at[head]
-        for token in range(tokens):
-            row, values = a[head, token * dim : (token + 1) * dim], out[head, token]
-            nibbles = source[at + token * half : at + (token + 1) * half]
-            _join_low(bases[head], row, nibbles, values[:half])
-            _join_high(bases[head, half:], row[half:], nibbles, values[half:])
-        if not _patch(source[at + tokens * half :], escapes[head], out[head]):
+        nibbles = source[at : at + half]
+        _join_low(a[head, :half], nibbles, values[head, :half])
+        _join_high(a[head, half:], nibbles, values[head, half:])
+        for channel in range(dim):
+            shifted[channel] = np.uint16(bases[head, channel]) << 7
+        for row in range(0, size, dim):
+            _add(shifted, values[head, row : row + dim])
+        if not _patch(source[at + half :], escapes[head], a[head], values[head]):
             return head
     return OK
 
 
 @_jit
-def _join_low(bases: Any, row: Any, nibbles: Any, values: Any) -> None:
-    for channel in range(values.size):
-        values[channel] = _join(bases[channel], row[channel], nibbles[channel] & 15)
+def _join_low(a: Any, nibbles: Any, values: Any) -> None:
+    for index in range(values.size):
+        values[index] = _rest(a[index]) | np.uint16(nibbles[index] & 15)
 
 
 @_jit
-def _join_high(bases: Any, row: Any, nibbles: Any, values: Any) -> None:
-    for channel in range(values.size):
-        values[channel] = _join(bases[channel], row[channel], nibbles[channel] >> 4)
+def _join_high(a: Any, nibbles: Any, values: Any) -> None:
+    for index in range(values.size):
+        values[index] = _rest(a[index]) | np.uint16(nibbles[index] >> 4)
 
 
 @_jit
-def _join(base: Any, a: Any, low: Any) -> Any:
-    exponent = np.uint16(np.uint8(base - (a >> 4)))
-    return np.uint16(np.uint16(np.uint16(a & 8) << 12) | np.uint16(exponent << 7) | np.uint16((a & 7) << 4) | low)
+def _rest(a: Any) -> Any:
+    """Sign and top mantissa bits, less the code in the exponent; adding the base to it makes the borrow good."""
+    wide = np.uint16(a)
+    return np.uint16(np.uint16(((wide & 8) << 12) | ((wide & 7) << 4)) - np.uint16((wide & 0xF0) << 3))
 
 
 @_jit
-def _patch(source: Any, count: int, section: Any) -> bool:
-    tokens, dim = section.shape
+def _add(bases: Any, row: Any) -> None:
+    for channel in range(row.size):
+        row[channel] += bases[channel]
+
+
+@_jit
+def _patch(source: Any, count: int, a: Any, values: Any) -> bool:
     for index in range(count):
         position = np.int64(0)
         for byte in range(4):
             position |= np.int64(source[index * 4 + byte]) << (8 * byte)
-        if position >= tokens * dim:
+        if position >= values.size:
             return False
-        exponent = np.uint16(source[count * 4 + index])
-        token, channel = position // dim, position % dim
-        section[token, channel] = (section[token, channel] & np.uint16(0x807F)) | np.uint16(exponent << 7)
+        sign = np.uint16(a[position] & 8) << 12
+        values[position] = sign | np.uint16(source[count * 4 + index]) << 7 | (values[position] & 0x7F)
     return True

@@ -61,6 +61,6 @@ def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
     tier = DirectoryTier("memory", tmp_path, 1 << 20)
     (tmp_path / KEY[:2]).write_bytes(b"")
     assert list(tier.entries()) == []
-    with pytest.raises(OSError, match="exist|directory") as error:
+    with pytest.raises(OSError, match=r"exist|directory") as error:
         tier.write(KEY, (b"x",))
     assert not isinstance(error.value, TierFull)

@@ -13,7 +13,7 @@ from tests.store import real_qatzip
 
 SIZES = [1, 1024, 20_000, STREAM_BYTES - 1, STREAM_BYTES]
 
-# Reads "<direction> <size in> <size out>" and bytes, writes the result's bytes. Session as the store's, but with sw_backup.
+# Arguments: direction, size out. The session is as the store sets it up, but with software backup.
 CHILD = """
 import sys
 from store import qatzip_session as session

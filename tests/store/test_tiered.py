@@ -189,7 +189,7 @@ def test_use_on_disk_promotes(config: StoreConfig, make_chunk: MakeChunk) -> Non
     assert store.lookup(chunk.key) is LookupResult.MEMORY
     stats = store.stats()
     assert (stats.tiers["disk"].hits, stats.counters["promotions"]) == (1, 1)
-    np.testing.assert_array_equal(read_all(store.open(chunk.key, FINGERPRINT) or pytest.fail()), chunk.data)
+    np.testing.assert_array_equal(read_all(store.open(chunk.key, FINGERPRINT) or pytest.fail("a miss")), chunk.data)
 
 
 def test_a_full_disk_evicts_the_least_recently_used(config: StoreConfig, make_chunk: MakeChunk) -> None:
