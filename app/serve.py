@@ -16,7 +16,7 @@ GRACE_SECONDS = 10
 
 def run_server(settings: Settings) -> bool:
     """Serve until stopped; False if the service could not start."""
-    from app.service import KvfuseService  # brings the engine in
+    from app.service import create_service  # brings the engine in
 
     if settings.host not in LOOPBACK and not settings.api_keys:
         logger.warning("listening on %s without API keys: anyone who reaches it may use it", settings.host)
@@ -26,7 +26,7 @@ def run_server(settings: Settings) -> bool:
         failures.append(error)
         server.should_exit = True
 
-    server = make_server(settings, create_app(settings, KvfuseService(settings), stop))
+    server = make_server(settings, create_app(settings, create_service(settings), stop))
     server.run()
     return server.started and not failures
 

@@ -17,7 +17,7 @@ async def fail() -> None:
 
 def use(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a service where the real one is made: the real one brings the engine in."""
-    monkeypatch.setitem(sys.modules, "app.service", SimpleNamespace(KvfuseService=lambda settings: service))
+    monkeypatch.setitem(sys.modules, "app.service", SimpleNamespace(create_service=lambda settings: service))
 
 
 def test_a_service_that_cannot_start_ends_the_server(
