@@ -87,7 +87,7 @@ def _encode_row(values: Any, bases: Any, row: Any) -> Any:
     escaped = np.uint8(0)
     for channel in range(row.size):
         value = values[channel]
-        code = min(np.uint8(bases[channel] - np.uint8(value >> 7)), np.uint8(ESCAPE))
+        code = np.uint8(min(np.uint16(bases[channel] - ((value >> 7) & 255)), np.uint16(ESCAPE)))
         escaped |= np.uint8(code == ESCAPE)
         row[channel] = np.uint8(code << 4) | np.uint8((value >> 15) << 3) | np.uint8((value >> 4) & 7)
     return escaped

@@ -38,9 +38,10 @@ sys.stdout.buffer.write(bytes(session._ffi.buffer(target, made[0])))
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def environment(pytestconfig: pytest.Config) -> dict[str, str]:
+    assert pytestconfig.cache is not None
     try:
-        return real_qatzip.find(tmp_path_factory.mktemp("qatzip"))
+        return real_qatzip.find(pytestconfig.cache.mkdir("qatzip"))
     except real_qatzip.NotFound as reason:
         pytest.skip(f"LIBQATZIP NOT TESTED: {reason}")
 

@@ -42,6 +42,14 @@ def test_planes_of_several_streams_are_exact(chain: str, dtype: KVDType) -> None
     np.testing.assert_array_equal(read_all(reader(encode(chunk_of(data, dtype), chain))), data)
 
 
+def test_an_exponent_just_below_a_wrapped_base_is_exact() -> None:
+    """Base 2 and exponent 255 differ by 3 modulo 256, which must not pass for a code."""
+    data = np.full((1, 2, 1, 40, 4), 2 << 7, np.uint16)
+    data[..., 3, 1] = 0xFF80
+    data[..., 4, 1] = 0x7FC1
+    np.testing.assert_array_equal(read_all(reader(encode(chunk_of(data, KVDType.BF16)))), data)
+
+
 @st.composite
 def bit_patterns(draw: st.DrawFn) -> tuple[KVDType, np.ndarray[Any, Any]]:
     dtype = draw(st.sampled_from(KVDType))
