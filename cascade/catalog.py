@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Update, delete, exists, insert, select, update
+from sqlalchemy import Update, delete, insert, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -22,6 +22,7 @@ from cascade.schema import documents, passages, state
 from cascade.types import Document, IndexedPassage, Passage, Stage
 
 IN_FLIGHT = (Stage.EMBEDDING, Stage.PRECOMPUTING)
+SQL_BATCH = 1000  # values in one statement; SQLite allows 32,766
 
 
 class Added(Enum):
@@ -148,17 +149,24 @@ class Catalog:
             return await _document(tx, document_id)
 
     async def delete(self, document_id: str) -> frozenset[str]:
-        """Remove a document at any stage. Returns the chunk keys that no remaining passage uses."""
-        mine, other = passages, passages.alias()
-        shared = exists().where(other.c.chunk_key == mine.c.chunk_key, other.c.document_id != document_id)
+        """Remove a document at any stage. Returns its passages' chunk keys; `unused_chunks` tells which may go too."""
         async with self._engine.begin() as tx:
             await self._next_revision(tx)
-            keys = await tx.scalars(select(mine.c.chunk_key).where(mine.c.document_id == document_id, ~shared))
-            orphaned = frozenset(keys)
+            keys = await tx.scalars(select(passages.c.chunk_key).where(passages.c.document_id == document_id))
             gone = await tx.execute(delete(documents).where(documents.c.id == document_id))
             if gone.rowcount == 0:
                 raise UnknownDocument(document_id)
-        return orphaned
+            return frozenset(keys)
+
+    async def unused_chunks(self, chunk_keys: Collection[str]) -> frozenset[str]:
+        """Those of the keys that no passage of a ready document has."""
+        keys = list(chunk_keys)
+        used: set[str] = set()
+        async with self._engine.connect() as tx:
+            for at in range(0, len(keys), SQL_BATCH):
+                query = select(passages.c.chunk_key).where(passages.c.chunk_key.in_(keys[at : at + SQL_BATCH]))
+                used.update(await tx.scalars(query))
+        return frozenset(keys) - used
 
     async def resume(self) -> Sequence[Document]:
         """Queue again what a stopped process left in flight. Returns all queued documents, the oldest first."""

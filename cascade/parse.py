@@ -14,6 +14,7 @@ MAX_CONTROL_SHARE = 0.01  # text has next to none; compressed or machine code ha
 
 _MEDIA_TYPES = {".txt": MediaType.TEXT, ".md": MediaType.MARKDOWN, ".markdown": MediaType.MARKDOWN}
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
+_BLANK = re.compile(r"[\s\u200b-\u200d\u2060\ufeff]*")  # zero-width characters are no text either
 _HEADING = re.compile(r"^#[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
 # UTF-32 first: its little-endian mark begins with the one of UTF-16.
 _BYTE_ORDER_MARKS = [
@@ -45,7 +46,7 @@ def parse_document(filename: str, content: bytes, max_bytes: int = DEFAULT_MAX_B
             DocumentProblem.TOO_LARGE, f"{filename!r} has {len(content):,} bytes, over the limit of {max_bytes:,}"
         )
     text = _decode(filename, content).replace("\r\n", "\n").replace("\r", "\n")
-    if not text.strip():
+    if _BLANK.fullmatch(text):
         raise DocumentError(DocumentProblem.EMPTY, f"{filename!r} holds no text ({len(content):,} bytes)")
     return ParsedDocument(_title(filename, text, media_type), text, media_type)
 
