@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     codec_backend: Literal["auto", "hardware", "software"] = Field("auto", description="Where deflate runs.")
     store_threads: int = Field(2, ge=1, le=256, description="Threads that encode and decode K/V.")
 
-    passage_tokens: int = Field(300, ge=32, le=8192, description="Longest passage, in tokens of the main model.")
+    passage_tokens: int = Field(300, ge=64, le=8192, description="Longest passage, in tokens of the main model.")
     top_k: int = Field(5, ge=1, le=100, description="Most passages in one answer's context.")
     context_tokens: int = Field(3072, ge=32, description="Most passage tokens in one answer's context.")
     policy: Policy = Field("boundary", description="Which reused tokens are recomputed.")

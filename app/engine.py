@@ -69,10 +69,13 @@ class Generated:
 
 @dataclass(frozen=True)
 class Saved:
-    """Bytes of one stored chunk."""
+    """Bytes of stored chunks."""
 
     raw_bytes: int
     stored_bytes: int
+
+    def __add__(self, other: "Saved") -> "Saved":
+        return Saved(self.raw_bytes + other.raw_bytes, self.stored_bytes + other.stored_bytes)
 
 
 class Engine:
@@ -90,19 +93,26 @@ class Engine:
 
     async def start(self) -> None:
         """Load the model (seconds to minutes) and bind the connector to it."""
-        self._llm = await asyncio.to_thread(_load, self._config)
-        self.max_model_len = self._llm.model_config.max_model_len
-        (bound, *_) = await self._llm.collective_rpc("kvfuse_bind")
+        self._llm = llm = await asyncio.to_thread(_load, self._config)
+        self.max_model_len = llm.model_config.max_model_len
+        (bound, *_) = await self._rpc("kvfuse_bind")
         self.fusable, self.refusal = bound["fusable"], bound["reason"]
 
+    def refuse(self, reason: str) -> None:
+        """Serve without fusion from now on."""
+        self.fusable, self.refusal = False, reason
+
     async def stop(self) -> None:
+        """Shut the engine down; requests under way end in an error."""
         if self._poller is not None:
             self._poller.cancel()
         for waiting in self._saves.values():
             waiting.cancel()
-        if self._llm is not None:
-            await asyncio.to_thread(self._llm.shutdown)
+        if (llm := self._llm) is not None:
             self._llm = None
+            if (handler := llm.output_handler) is not None:
+                handler.cancel()  # first, or it reports the end of the engine as a failure
+            await asyncio.to_thread(llm.shutdown)
 
     async def alive(self) -> bool:
         """Whether the engine's workers answer."""
@@ -114,7 +124,7 @@ class Engine:
 
     async def store_stats(self) -> Mapping[str, Any]:
         """Return the worker's view of the store."""
-        (stats, *_) = await self._rpc("kvfuse_store_stats")
+        stats: Mapping[str, Any] = (await self._rpc("kvfuse_store_stats"))[0]
         return stats
 
     async def generate(
@@ -131,19 +141,22 @@ class Engine:
     async def save(self, token_ids: Sequence[int], order: SaveOrder) -> Saved:
         """Prefill `token_ids` and store the range that `order` names; returns when the chunk is on its tier.
 
+        At most one save of a key may be under way at a time.
+
         Raises:
             EngineError: the chunk could not be stored.
         """
-        waiting = self._saves.setdefault(order.key, asyncio.get_running_loop().create_future())
-        async for _ in self._outputs(token_ids, _sampling_params(Sampling(1), order.to_params()), None):
-            pass
-        if self._poller is None or self._poller.done():
-            self._poller = asyncio.create_task(self._poll_saves())
+        waiting = self._saves[order.key] = asyncio.get_running_loop().create_future()
         try:
-            return await asyncio.wait_for(asyncio.shield(waiting), _SAVE_TIMEOUT_S)
+            async for _ in self._outputs(token_ids, _sampling_params(Sampling(1), order.to_params()), None):
+                pass
+            if self._poller is None or self._poller.done():
+                self._poller = asyncio.create_task(self._poll_saves())
+            return await asyncio.wait_for(waiting, _SAVE_TIMEOUT_S)
         except TimeoutError:
-            self._saves.pop(order.key, None)
             raise EngineError(f"chunk {order.key[:16]} was not stored within {_SAVE_TIMEOUT_S:.0f} s") from None
+        finally:
+            self._saves.pop(order.key, None)
 
     async def _outputs(
         self, token_ids: Sequence[int], params: "SamplingParams", salt: str | None
@@ -162,16 +175,15 @@ class Engine:
             try:
                 (results, *_) = await self._rpc("kvfuse_saves")
             except Exception as error:
-                for waiting in self._saves.values():
-                    waiting.set_exception(EngineError(f"the engine stopped answering: {error!r}"))
-                self._saves.clear()
+                for key in list(self._saves):
+                    self._settle({"key": key, "error": f"the engine stopped answering ({error!r})"})
                 return
             for result in results:
                 self._settle(result)
             await asyncio.sleep(_SAVE_POLL_S)
 
     def _settle(self, result: Mapping[str, Any]) -> None:
-        waiting = self._saves.pop(result["key"], None)
+        waiting = self._saves.get(result["key"])
         if waiting is None or waiting.done():
             return
         if result["error"]:
@@ -190,8 +202,7 @@ class Engine:
 
 
 def _load(config: EngineConfig) -> "AsyncLLM":
-    for name, value in _environment(config).items():
-        os.environ.setdefault(name, value)
+    _set_environment(config)
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.platforms import current_platform
@@ -199,6 +210,10 @@ def _load(config: EngineConfig) -> "AsyncLLM":
 
     optional = {"max_num_batched_tokens": config.max_num_batched_tokens, "max_model_len": config.max_model_len}
     eager = current_platform.is_cpu() if config.enforce_eager is None else config.enforce_eager
+    if eager:
+        # vLLM's sampler compiles one small function even then, which takes 20 s when log-probabilities are first
+        # asked for.
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     arguments = AsyncEngineArgs(
         model=str(config.model),
         dtype=config.dtype,
@@ -219,14 +234,17 @@ def _load(config: EngineConfig) -> "AsyncLLM":
     return AsyncLLM.from_engine_args(arguments)
 
 
-def _environment(config: EngineConfig) -> dict[str, str]:
-    return {
+def _set_environment(config: EngineConfig) -> None:
+    """Set what vLLM reads from the environment when it is imported; what the operator has set stays."""
+    defaults = {
         "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(config.kv_cache_gib))),
         "VLLM_LOGGING_LEVEL": config.log_level.upper(),
         "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
     }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
 
 
 def _sampling_params(sampling: Sampling, transfer: Mapping[str, Any] | None) -> "SamplingParams":

@@ -1,7 +1,7 @@
 """Prompts as token ids: the chat template's own text as control tokens, everything people wrote as plain text.
 
-A prompt is `head + passages + tail`. Passages bring their own token ids; they stand in the last user message, before the
-question.
+A prompt is `head + passages + tail`. Passages bring their own token ids; they stand in the last user message, before
+the question.
 """
 
 import re

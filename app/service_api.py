@@ -15,7 +15,10 @@ class ChatMessage:
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """One question with its conversation and options; None means the service's setting."""
+    """One question with its conversation and options; None means the service's setting.
+
+    `fuse` false answers with an ordinary prefill of the same prompt, to compare with.
+    """
 
     messages: tuple[ChatMessage, ...]
     model: str | None
@@ -29,6 +32,7 @@ class AnswerRequest:
     top_k: int | None
     document_ids: tuple[str, ...] | None
     request_id: str
+    fuse: bool = True
 
 
 @dataclass(frozen=True)

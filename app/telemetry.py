@@ -30,6 +30,7 @@ def configure_logging(level: str) -> None:
     """Log to standard error: lines for a terminal, JSON for anything else. Replaces earlier handlers."""
     handler = logging.StreamHandler()
     handler.addFilter(_RequestIdFilter())
+    handler.setLevel(level.upper())  # libraries set their own loggers' levels
     fields = "%(asctime)s %(levelname)s %(name)s %(request_id)s %(message)s"
     handler.setFormatter(logging.Formatter(fields) if sys.stderr.isatty() else JsonFormatter(fields))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

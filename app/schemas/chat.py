@@ -47,6 +47,7 @@ class KvfuseOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    fuse: bool = Field(True, description="False answers with an ordinary prefill of the same prompt.")
     policy: Policy | None = None
     boundary_tokens: int | None = Field(None, ge=0, le=8192)
     top_k: int | None = Field(None, ge=1, le=100)
@@ -95,6 +96,7 @@ class ChatRequest(BaseModel):
             top_k=self.kvfuse.top_k,
             document_ids=None if self.kvfuse.document_ids is None else tuple(self.kvfuse.document_ids),
             request_id=request_id,
+            fuse=self.kvfuse.fuse,
         )
 
 

@@ -1,0 +1,235 @@
+"""The ingest flow: documents to passages, embeddings and stored KV. Several documents and many passages in flight."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from app.engine import Engine, Saved
+from app.telemetry import INGESTED_DOCUMENTS, INGESTED_TOKENS
+from cascade.catalog import Added, Catalog
+from cascade.embed import Embedder
+from cascade.errors import UnknownDocument
+from cascade.parse import parse_document
+from cascade.passages import PassageMaker
+from cascade.types import Document, Passage, Stage
+from fuse.plan import SaveOrder
+from store.keys import ChunkKey
+from store.tiered import TieredStore
+
+logger = logging.getLogger(__name__)
+
+_DOCUMENTS_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """`head`: token ids of the ingest head; `fingerprint`: digest under which chunks are stored."""
+
+    head: tuple[int, ...]
+    fingerprint: str
+    max_document_bytes: int
+    passages_at_once: int
+
+
+class Ingestor:
+    """Takes documents in and works them off in the background; what a stopped process left is taken up again.
+
+    A document is ready only once every one of its passages can be answered from: its KV is stored, and passages and
+    embeddings have been written in one transaction.
+
+    banked: bytes of the chunks stored since the start.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        store: TieredStore,
+        embedder: Embedder,
+        maker: PassageMaker,
+        options: IngestOptions,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._store = store
+        self._embedder = embedder
+        self._maker = maker
+        self._options = options
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._workers: list[asyncio.Task[None]] = []
+        self._restoring: set[asyncio.Task[None]] = set()
+        self._saving: dict[str, asyncio.Task[Saved]] = {}
+        self._passages = asyncio.Semaphore(options.passages_at_once)
+        self.banked = Saved(0, 0)
+
+    async def start(self) -> None:
+        """Start working, beginning with what is queued already."""
+        for document in await self._catalog.resume():
+            self._queue.put_nowait(document.id)
+        self._workers = [asyncio.create_task(self._work()) for _ in range(_DOCUMENTS_AT_ONCE)]
+
+    async def stop(self) -> None:
+        """Stop where the work stands; the next `start` goes on from there."""
+        tasks = [*self._workers, *self._running.values(), *self._restoring, *self._saving.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def add(self, filename: str, content: bytes) -> Document:
+        """Queue a document and return at once; the same content again is the same document.
+
+        Raises:
+            DocumentError: it cannot be read as text.
+        """
+        parsed = await asyncio.to_thread(parse_document, filename, content, self._options.max_document_bytes)
+        result = await self._catalog.add(filename, content, parsed)
+        if result.outcome is not Added.DUPLICATE:
+            self._queue.put_nowait(result.document.id)
+        return result.document
+
+    async def delete(self, document_id: str) -> None:
+        """Remove a document at any stage, with every chunk that no other document uses.
+
+        Raises:
+            UnknownDocument: there is none of this id.
+        """
+        document = await self._catalog.get(document_id)
+        started = [] if document.stage is Stage.READY else await self._made_so_far(document)
+        orphaned = await self._catalog.delete(document_id)
+        if (task := self._running.get(document_id)) is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        keys = orphaned | {passage.chunk_key for passage in started}
+        saving = [task for key, task in self._saving.items() if key in keys]
+        await asyncio.gather(*saving, return_exceptions=True)
+        unused = await self._catalog.unused_chunks(keys)
+        await asyncio.to_thread(_delete_chunks, self._store, unused)
+
+    async def idle(self) -> None:
+        """Wait until every queued document is ready or failed."""
+        await self._queue.join()
+
+    def restore(self, passages: Sequence[Passage]) -> None:
+        """Store again, in the background, the chunks of `passages` that the store has lost."""
+        task = asyncio.create_task(self._store_missing(passages, lambda: None))
+        self._restoring.add(task)
+        task.add_done_callback(self._restored)
+
+    def _restored(self, task: asyncio.Task[None]) -> None:
+        self._restoring.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("lost chunks could not be stored again: %s", error)
+
+    async def _work(self) -> None:
+        while True:
+            document_id = await self._queue.get()
+            task = self._running[document_id] = asyncio.create_task(self._ingest(document_id))
+            try:
+                await asyncio.wait([task])
+            finally:
+                del self._running[document_id]
+                self._queue.task_done()
+
+    async def _ingest(self, document_id: str) -> None:
+        try:
+            document = await self._catalog.get(document_id)
+            await self._make_ready(document)
+            INGESTED_DOCUMENTS.labels("ready").inc()
+        except UnknownDocument:
+            logger.info("document %s was deleted while it was being added", document_id)
+        except Exception as error:
+            logger.exception("document %s failed", document_id)
+            INGESTED_DOCUMENTS.labels("failed").inc()
+            with suppress(UnknownDocument):
+                await self._catalog.fail(document_id, _reason(error))
+
+    async def _make_ready(self, document: Document) -> None:
+        await self._catalog.advance(document.id, Stage.EMBEDDING)
+        passages = await self._made_so_far(document)
+        texts = [f"{passage.title}\n{passage.text}" for passage in passages]
+        embeddings = await asyncio.to_thread(self._embedder.embed, texts)
+        tokens = sum(len(passage.token_ids) for passage in passages)
+        progress = _Progress(self._catalog, document.id, len(passages), tokens)
+        await progress.report()
+        await self._store_missing(passages, progress.advance)
+        await progress.settled()
+        await self._catalog.complete(document.id, passages, embeddings)
+        INGESTED_TOKENS.inc(tokens)
+
+    async def _made_so_far(self, document: Document) -> list[Passage]:
+        text = await self._catalog.text(document.id)
+        return await asyncio.to_thread(self._maker.make, document, text)
+
+    async def _store_missing(self, passages: Sequence[Passage], done: Callable[[], object]) -> None:
+        """Compute and store the chunks that the store does not hold."""
+        if not self._engine.fusable:
+            return
+        keys = [ChunkKey(passage.chunk_key) for passage in passages]
+        present = await asyncio.to_thread(self._store.contains_many, keys)
+        async with asyncio.TaskGroup() as group:
+            for passage, there in zip(passages, present, strict=True):
+                if there:
+                    done()
+                else:
+                    group.create_task(self._store_passage(passage, done))
+
+    async def _store_passage(self, passage: Passage, done: Callable[[], object]) -> None:
+        async with self._passages:
+            # Shielded: a save under way ends by itself, and `delete` waits for it before it removes the chunk.
+            await asyncio.shield(self._save(passage))
+        done()
+
+    def _save(self, passage: Passage) -> asyncio.Task[Saved]:
+        """Return the save of this passage's chunk, under way already or started now."""
+        key = ChunkKey(passage.chunk_key)
+        if key not in self._saving:
+            head = self._options.head
+            order = SaveOrder(key, self._options.fingerprint, len(head), len(head) + len(passage.token_ids))
+            task = self._saving[key] = asyncio.create_task(self._engine.save([*head, *passage.token_ids], order))
+            task.add_done_callback(lambda done: self._saved(key, done))
+        return self._saving[key]
+
+    def _saved(self, key: str, task: asyncio.Task[Saved]) -> None:
+        del self._saving[key]
+        if not task.cancelled() and task.exception() is None:
+            self.banked += task.result()
+
+
+class _Progress:
+    """Counts a document's finished passages into the catalogue, without one write per passage."""
+
+    def __init__(self, catalog: Catalog, document_id: str, passages: int, tokens: int) -> None:
+        self._catalog = catalog
+        self._document_id = document_id
+        self._passages = passages
+        self._tokens = tokens
+        self._done = 0
+        self._write: asyncio.Task[None] | None = None
+
+    def advance(self) -> None:
+        self._done += 1
+        if self._write is None or self._write.done():
+            self._write = asyncio.create_task(self.report())
+
+    async def settled(self) -> None:
+        """Wait for the last write, so that none comes after the document is ready."""
+        if self._write is not None:
+            await self._write
+
+    async def report(self) -> None:
+        await self._catalog.advance(self._document_id, Stage.PRECOMPUTING, self._passages, self._done, self._tokens)
+
+
+def _delete_chunks(store: TieredStore, keys: Iterable[str]) -> None:
+    for key in keys:
+        store.delete(ChunkKey(key))
+
+
+def _reason(error: BaseException) -> str:
+    """Say in one line why a document failed."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

@@ -1,0 +1,197 @@
+"""The service: engine, store, catalogue and retriever put together, and what the routers and jobs ask of them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from typing import Any
+
+from blake3 import blake3
+
+from app.answering import AnswerDefaults, Answerer
+from app.config import Settings
+from app.engine import Engine, EngineConfig
+from app.errors import InvalidRequest, NotFound, TooLarge
+from app.ingest import IngestOptions, Ingestor
+from app.language import Language
+from app.models import prepare_models
+from app.selfcheck import SelfCheck, check_fusion
+from app.service_api import AnswerEvent, AnswerRequest, FileView
+from cascade.catalog import Catalog
+from cascade.embed import Embedder
+from cascade.errors import DocumentError, DocumentProblem, UnknownDocument
+from cascade.passages import PassageMaker
+from cascade.pipeline import Retriever
+from cascade.types import Document, Stage
+from fuse.connector.config import FuseConfig
+from store.config import StoreConfig
+from store.deflate import Backend
+from store.keys import chunk_key
+from store.tiered import TieredStore
+
+_STATUS = {Stage.READY: "processed", Stage.FAILED: "error"}
+"""OpenAI's file statuses; everything under way is "uploaded"."""
+
+
+class KvfuseService:
+    """Implements `app.service_api.Service`; nothing but `stop` may be called before `start` has returned."""
+
+    engine: Engine
+    store: TieredStore
+    catalog: Catalog
+    ingestor: Ingestor
+    answerer: Answerer
+    check: SelfCheck
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._parts = AsyncExitStack()
+        self.model_name = settings.model_name
+
+    async def start(self) -> None:
+        """Load models, engine and index; seconds to minutes."""
+        language, embedder = await asyncio.to_thread(_load_models, self._settings)
+        store_config = _store_config(self._settings)
+        self.store = self._parts.enter_context(TieredStore(store_config))
+        self.engine = Engine(_engine_config(self._settings, language, store_config))
+        self._parts.push_async_callback(self.engine.stop)
+        await self.engine.start()
+        self.check = await check_fusion(self.engine, language)
+        if not self.check.passed:
+            self.engine.refuse(self.check.reason)
+        await self._start_documents(language, embedder)
+
+    async def _start_documents(self, language: Language, embedder: Embedder) -> None:
+        settings = self._settings
+        maker = PassageMaker(
+            language.plain,
+            lambda token_ids: chunk_key(language.fingerprint, settings.tenant_salt, token_ids),
+            settings.passage_tokens,
+        )
+        self.catalog = await Catalog.open(settings.home / "catalog.sqlite", _profile(settings, language))
+        self._parts.push_async_callback(self.catalog.close)
+        options = IngestOptions(
+            language.head, language.fingerprint, settings.max_upload_bytes, settings.ingest_concurrency
+        )
+        self.ingestor = Ingestor(self.engine, self.catalog, self.store, embedder, maker, options)
+        retriever = Retriever(self.catalog, embedder)
+        await retriever.refresh()
+        self.answerer = Answerer(self.engine, retriever, self.ingestor, language, _answer_defaults(settings))
+        self._parts.push_async_callback(self.ingestor.stop)
+        await self.ingestor.start()
+
+    async def stop(self) -> None:
+        await self._parts.aclose()
+
+    async def ready(self) -> bool:
+        return await self.engine.alive()
+
+    def answer(self, request: AnswerRequest) -> AsyncGenerator[AnswerEvent, None]:
+        return self.answerer.answer(request)
+
+    async def add_file(self, filename: str, content: bytes) -> FileView:
+        try:
+            return _view(await self.ingestor.add(filename, content))
+        except DocumentError as error:
+            kind = TooLarge if error.code is DocumentProblem.TOO_LARGE else InvalidRequest
+            raise kind(str(error), param="file", code=error.code) from error
+
+    async def list_files(self) -> list[FileView]:
+        return [_view(document) for document in reversed(await self.catalog.list())]
+
+    async def get_file(self, id: str) -> FileView:
+        try:
+            return _view(await self.catalog.get(id))
+        except UnknownDocument:
+            raise _no_such_file(id) from None
+
+    async def delete_file(self, id: str) -> None:
+        try:
+            await self.ingestor.delete(id)
+        except UnknownDocument:
+            raise _no_such_file(id) from None
+
+    async def doctor(self) -> dict[str, Any]:
+        stats = self.store.stats()
+        return {
+            "ok": self.check.passed,
+            "engine": {"answers": await self.engine.alive(), "max_model_len": self.engine.max_model_len},
+            "fusion": asdict(self.check),
+            "codec": {"backend": stats.backend, "reason": stats.backend_reason},
+            "store": {"worker": await self.engine.store_stats(), "service": asdict(stats)},
+            "documents": len(await self.catalog.list()),
+        }
+
+
+def create_service(settings: Settings) -> KvfuseService:
+    """Return the service that `settings` describe, not yet started."""
+    return KvfuseService(settings)
+
+
+def _load_models(settings: Settings) -> tuple[Language, Embedder]:
+    model, embedder = settings.model, settings.embedder
+    if model is None or embedder is None:
+        packaged = prepare_models(settings.home)
+        model, embedder = model or packaged.llm, embedder or packaged.embedder
+    return Language.load(model, settings.dtype), Embedder(embedder)
+
+
+def _store_config(settings: Settings) -> StoreConfig:
+    return StoreConfig(
+        memory_dir=settings.memory_dir,
+        disk_dir=settings.disk_dir,
+        memory_capacity_bytes=settings.memory_capacity_bytes,
+        disk_capacity_bytes=settings.disk_capacity_bytes,
+        codec=settings.codec,
+        backend=Backend(settings.codec_backend),
+        threads=settings.store_threads,
+    )
+
+
+def _engine_config(settings: Settings, language: Language, store: StoreConfig) -> EngineConfig:
+    return EngineConfig(
+        model=language.model,
+        dtype=settings.dtype,
+        connector=FuseConfig(store, settings.store_threads).to_extra_config(),
+        max_model_len=settings.max_model_len,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_num_seqs=settings.max_num_seqs,
+        kv_cache_gib=settings.kv_cache_gib,
+        enforce_eager=settings.enforce_eager,
+    )
+
+
+def _answer_defaults(settings: Settings) -> AnswerDefaults:
+    return AnswerDefaults(
+        top_k=settings.top_k,
+        context_tokens=settings.context_tokens,
+        policy=settings.policy,
+        boundary_tokens=settings.boundary_tokens,
+        max_tokens=settings.max_output_tokens,
+        salt=settings.tenant_salt,
+    )
+
+
+def _profile(settings: Settings, language: Language) -> str:
+    """Name everything that stored passages depend on."""
+    depends_on = (language.fingerprint, settings.tenant_salt, settings.passage_tokens, str(settings.embedder))
+    return blake3(repr(depends_on).encode()).hexdigest()
+
+
+def _view(document: Document) -> FileView:
+    return FileView(
+        id=document.id,
+        filename=document.filename,
+        bytes=document.bytes,
+        created_at=document.created_at,
+        status=_STATUS.get(document.stage, "uploaded"),
+        status_details=document.error or document.stage.value,
+        passages=document.passages,
+        tokens=document.tokens,
+        passages_done=document.passages_done,
+        sha256=document.sha256,
+    )
+
+
+def _no_such_file(id: str) -> NotFound:
+    return NotFound(f"no such file: {id}", param="file_id")
