@@ -1,8 +1,8 @@
 """RoPE re-rotation: moving the post-RoPE keys of a chunk from one position to another.
 
-Rotations compose, R(p + d) = R(d) R(p), so a key cached at position p is moved by d by rotating it once more, for every
-rotary embedding whose frequencies do not depend on the sequence length. A rotation keeps lengths, so an attention factor
-(YaRN) that is already inside the cached key stays as it is: the angles here have unit length.
+Rotations compose, R(p + d) = R(d) R(p), so a key cached at position p is moved by d by rotating it once more, for
+every rotary embedding whose frequencies do not depend on the sequence length. A rotation keeps lengths, so an
+attention factor (YaRN) that is already inside the cached key stays as it is: the angles here have unit length.
 """
 
 from dataclasses import dataclass

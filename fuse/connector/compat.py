@@ -56,7 +56,11 @@ def rotary_table(model: torch.nn.Module) -> RotaryTable:
     Raises:
         FusionRefused: no rotary embedding, several different ones, or one that is not a static table.
     """
-    modules = {id(m): m for m in model.modules() if "rotary" in type(m).__name__.lower() and hasattr(m, "base")}
+    modules: dict[int, Any] = {
+        id(module): module
+        for module in model.modules()
+        if "rotary" in type(module).__name__.lower() and hasattr(module, "base")
+    }
     if len(modules) != 1:
         raise FusionRefused(f"the model has {len(modules)} different rotary embeddings, expected exactly one")
     (rotary,) = modules.values()

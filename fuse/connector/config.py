@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from store.config import StoreConfig
-from store.deflate import Backend
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ class FuseConfig:
     @classmethod
     def from_extra_config(cls, extra: Mapping[str, Any]) -> "FuseConfig":
         """Read what `to_extra_config` wrote; absent names keep the store's defaults. Raises ValueError as it does."""
-        options = dict(extra)
+        options: dict[str, Any] = dict(extra)
         threads = int(options.pop("load_threads", 2))
-        folders = {name: Path(options.pop(name)) for name in ("memory_dir", "disk_dir")}
-        backend = Backend(options.pop("backend", Backend.AUTO))
-        return cls(StoreConfig(**folders, backend=backend, **options), threads)
+        for name in ("memory_dir", "disk_dir"):
+            options[name] = Path(options[name])
+        return cls(StoreConfig(**options), threads)

@@ -3,8 +3,8 @@
 Configured by `KVTransferConfig(kv_connector="FuseConnector", kv_connector_module_path="fuse.connector.connector",
 kv_role="kv_both", kv_connector_extra_config={...FuseConfig})`.
 
-Nothing imported here may import numba: vLLM's CPU worker scans every loaded module for Triton kernels when it starts, and
-the scan fails on llvmlite's.
+Nothing imported here may import numba: vLLM's CPU worker scans every loaded module for Triton kernels when it starts,
+and the scan fails on llvmlite's.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,18 +25,19 @@ from fuse.connector.refuse import RefusingWorker
 from fuse.connector.scheduler import FuseScheduler
 
 if TYPE_CHECKING:
-    from fuse.connector.worker import FuseWorker
     from vllm.forward_context import ForwardContext
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.kv_cache_interface import KVCacheConfig
     from vllm.v1.request import Request
 
+    from fuse.connector.worker import FuseWorker
+
 
 class FuseConnector(KVConnectorBase_V1):
     """Delegates to `FuseScheduler` or `FuseWorker`.
 
-    The worker's half is attached by the worker extension once model and cache exist. Until then, and for a model that is
-    refused, every job fails: no request can be served from KV that was never loaded.
+    The worker's half is attached by the worker extension once model and cache exist. Until then, and for a model that
+    is refused, every job fails: no request can be served from KV that was never loaded.
     """
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
@@ -55,9 +56,7 @@ class FuseConnector(KVConnectorBase_V1):
         matched = self._scheduler.matched_tokens(request, num_computed_tokens)
         return matched, matched > 0
 
-    def update_state_after_alloc(
-        self, request: "Request", blocks: "KVCacheBlocks", num_external_tokens: int
-    ) -> None:
+    def update_state_after_alloc(self, request: "Request", blocks: "KVCacheBlocks", num_external_tokens: int) -> None:
         self._scheduler.allocated(request, list(blocks.get_block_ids()[0]), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:

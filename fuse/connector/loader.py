@@ -36,8 +36,8 @@ class _Source:
 class Load:
     """One request's chunks on their way into the paged cache.
 
-    Buffers are packed: only the tokens of chunks that could be opened have rows, in position order. Created and advanced
-    on the worker's thread; the layers are prepared in `pool`.
+    Buffers are packed: only the tokens of chunks that could be opened have rows, in position order. Created and
+    advanced on the worker's thread; the layers are prepared in `pool`.
     """
 
     def __init__(self, job: LoadJob, model: PagedModel, store: TieredStore, pool: ThreadPoolExecutor) -> None:
@@ -56,7 +56,7 @@ class Load:
 
     @property
     def layers(self) -> list[Future[LayerKV | None]]:
-        """K and V of each layer in forward order, `[rows, kv_heads, head_dim]` on the model's device; `None`: failed."""
+        """K and V `[rows, kv_heads, head_dim]` of each layer, in forward order, on the device; `None`: failed."""
         return self._layers
 
     def missing(self) -> list[Run]:

@@ -1,9 +1,9 @@
 """Finding the paged cache's layout by writing to it, instead of knowing it.
 
-Backends lay out blocks differently (the CPU backend keeps K dim-major inside a block and V token-major). Every backend can
-write: `do_kv_cache_update`. So the digits of each element's index are written as small whole numbers, exact in every
-float dtype, and the raw cache is searched for them. A backend that transforms what it stores (a quantised KV cache) does
-not give the digits back, and is refused.
+Backends lay out blocks differently (the CPU backend keeps K dim-major inside a block and V token-major). Every backend
+can write: `do_kv_cache_update`. So the digits of each element's index are written as small whole numbers, exact in
+every float dtype, and the raw cache is searched for them. A backend that transforms what it stores (a quantised KV
+cache) does not give the digits back, and is refused.
 """
 
 import torch
@@ -33,9 +33,7 @@ def probe_layout(layer: Attention, block_size: int, kv_heads: int, head_dim: int
     return PagedLayout(keys[0] - base, values[0] - base, stride)
 
 
-def _offsets(
-    layer: Attention, shape: tuple[int, int, int], block: int, which: int, dtype: torch.dtype
-) -> torch.Tensor:
+def _offsets(layer: Attention, shape: tuple[int, int, int], block: int, which: int, dtype: torch.dtype) -> torch.Tensor:
     """Return the flat offset of each element of K (`which` 0) or V (1) of one block."""
     cache = layer.kv_cache
     count = shape[0] * shape[1] * shape[2]

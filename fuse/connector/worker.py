@@ -12,7 +12,7 @@ from fuse.connector.loader import Load
 from fuse.connector.metadata import FuseMetadata, FuseReport, LoadJob, RecomputeJob, SaveJob
 from fuse.connector.model import PagedModel
 from fuse.policies import make_policy
-from fuse.runs import clip_runs, merge_runs, overlap
+from fuse.runs import clip_runs, merge_runs
 from store.chunk import KVChunk
 from store.stats import StoreStats
 from store.tiered import TieredStore

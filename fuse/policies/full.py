@@ -8,5 +8,7 @@ from fuse.runs import Run
 
 @dataclass(frozen=True)
 class FullPolicy:
+    """Selects the whole context."""
+
     def select(self, plan: FusePlan) -> list[Run]:
         return [(0, plan.context_tokens)]

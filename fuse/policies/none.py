@@ -8,5 +8,7 @@ from fuse.runs import Run
 
 @dataclass(frozen=True)
 class NonePolicy:
+    """Selects no token."""
+
     def select(self, plan: FusePlan) -> list[Run]:
         return []

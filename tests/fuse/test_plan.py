@@ -15,7 +15,11 @@ ORDER = SaveOrder(KEY_A, "f" * 64, 5, 12, "c" * 64)
 
 
 def test_spans_are_contiguous_from_position_zero() -> None:
-    assert [(span.start, span.end, span.key) for span in PLAN.spans()] == [(0, 5, None), (5, 12, KEY_A), (12, 15, KEY_B)]
+    assert [(span.start, span.end, span.key) for span in PLAN.spans()] == [
+        (0, 5, None),
+        (5, 12, KEY_A),
+        (12, 15, KEY_B),
+    ]
     assert PLAN.context_tokens == 15
 
 

@@ -12,7 +12,9 @@ KEY = ChunkKey("a" * 64)
 
 
 def select(name: str, **options: float) -> list[Run]:
-    plan = FusePlan("f" * 64, (Segment(10), Segment(50, KEY), Segment(8, KEY), Segment(40, KEY)), PolicySpec(name, options))
+    plan = FusePlan(
+        "f" * 64, (Segment(10), Segment(50, KEY), Segment(8, KEY), Segment(40, KEY)), PolicySpec(name, options)
+    )
     return make_policy(plan.policy).select(plan)
 
 
@@ -31,7 +33,12 @@ def test_none_and_full() -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    [PolicySpec("guess"), PolicySpec("boundary", {"tokens": -1}), PolicySpec("boundary", {"share": 0.1}), PolicySpec("none", {"tokens": 1})],
+    [
+        PolicySpec("guess"),
+        PolicySpec("boundary", {"tokens": -1}),
+        PolicySpec("boundary", {"share": 0.1}),
+        PolicySpec("none", {"tokens": 1}),
+    ],
 )
 def test_unknown_names_and_options_are_refused(spec: PolicySpec) -> None:
     with pytest.raises(PlanError) as refused:

@@ -1,5 +1,7 @@
 """Runs: union, clipping and batching keep exactly the positions they were given."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ def positions(runs: list[Run]) -> list[int]:
 def test_merged_runs_are_the_sorted_disjoint_union(runs: list[Run]) -> None:
     merged = merge_runs(runs)
     assert positions(merged) == sorted(set(positions(runs)))
-    assert all(a[1] < b[0] for a, b in zip(merged, merged[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in pairwise(merged))
 
 
 def test_a_gap_joins_near_neighbours_only() -> None:
