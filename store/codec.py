@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store.chunk import Bits, KVDType
-from store.codecs.a4 import A4
 from store.codecs.planes import BytePlanes
 from store.codecs.raw import Raw
 from store.codecs.streams import StreamCoder
@@ -44,13 +43,21 @@ class Codec(Protocol):
         """
 
 
+def _a4(coder: StreamCoder, channel_major: tuple[bool, bool]) -> Codec:
+    # Imported on first use: numba must not be loaded by whoever only configures a store (vLLM's CPU worker inspects
+    # every loaded module when it starts, and fails on llvmlite's).
+    from store.codecs.a4 import A4
+
+    return A4(coder, channel_major)
+
+
 _BF16 = frozenset({KVDType.BF16})
 _ANY = frozenset(KVDType)
 
 _CHAINS: dict[str, tuple[frozenset[KVDType], Callable[[StreamCoder], Codec]]] = {
     "raw": (_ANY, lambda deflate: Raw()),
-    "a4-deflate": (_BF16, lambda deflate: A4(deflate, channel_major=(True, False))),
-    "a4-zstd": (_BF16, lambda deflate: A4(Zstd(), channel_major=(False, False))),
+    "a4-deflate": (_BF16, lambda deflate: _a4(deflate, channel_major=(True, False))),
+    "a4-zstd": (_BF16, lambda deflate: _a4(Zstd(), channel_major=(False, False))),
     "planes-deflate": (_ANY, BytePlanes),
 }
 
