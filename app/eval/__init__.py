@@ -1,0 +1,1 @@
+"""Evaluation: quality beside latency, on one engine in one process, and the project's benchmarks."""

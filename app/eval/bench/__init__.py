@@ -1,0 +1,1 @@
+"""The project's benchmarks: each returns a `BenchResult` with its side-by-side baseline."""

@@ -1,0 +1,125 @@
+"""Time to first token of fused requests against an ordinary prefill of the same tokens, interleaved in one run."""
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from app.config import Settings
+from app.engine import Sampling
+from app.eval.bench.result import Bar, BenchResult, Figure, Row
+from app.eval.errors import EvalError
+from app.eval.lab import Answer, Lab
+from app.eval.prompt import make_prompt
+from cascade.types import Passage
+from fuse.plan import PolicySpec
+
+ORDINARY = "ordinary prefill"
+DEFAULT_POLICIES = {
+    "fused, boundary 32": PolicySpec("boundary", {"tokens": 32}),
+    "fused, nothing recomputed": PolicySpec("none"),
+}
+_QUESTION = "How often does the Center Check-in take place?"
+_TOKENS = 2
+"""The worker's account of a request is in time for its second token, not for its first."""
+_TEXTS = Path(__file__).parents[3] / "examples" / "handbook"
+
+
+@dataclass(frozen=True)
+class TtftCase:
+    """`passages` passages of at most `passage_tokens` tokens, each arm asked `repeats` times."""
+
+    passages: int = 10
+    passage_tokens: int = 300
+    repeats: int = 7
+
+
+def run_ttft(settings: Settings, case: TtftCase | None = None) -> BenchResult:
+    """Start an engine, measure, stop it."""
+    case = case or TtftCase()
+    settings = settings.model_copy(update={"passage_tokens": case.passage_tokens})
+
+    async def run() -> BenchResult:
+        with scratch() as folder:
+            async with Lab.open(settings, Path(folder)) as lab:
+                return await measure_ttft(lab, case)
+
+    return asyncio.run(run())
+
+
+async def measure_ttft(lab: Lab, case: TtftCase) -> BenchResult:
+    """Measure on a running lab."""
+    prompt = make_prompt(lab.language, "chat", _QUESTION, _longest_passages(lab, case.passages))
+    saved = await lab.bank(prompt.passages)
+    arms: dict[str, PolicySpec | None] = {ORDINARY: None, **DEFAULT_POLICIES}
+    answers: dict[str, list[Answer]] = {name: [] for name in arms}
+    for repeat in tqdm(range(-1, case.repeats), desc="Time to first token", unit="round"):
+        for name, policy in arms.items():
+            answer = await lab.answer(prompt, policy, Sampling(_TOKENS), f"ttft-{name}-{repeat}")
+            if repeat >= 0:  # the first round warms up
+                answers[name].append(answer)
+    ordinary = [answer.ttft for answer in answers[ORDINARY]]
+    return BenchResult(
+        "ttft",
+        f"Time to first token, {prompt.context_tokens} context tokens in {len(prompt.passages)} passages, memory tier",
+        tuple(_row(name, answers[name], ordinary) for name in arms),
+        _bars(answers, ordinary),
+        {
+            "passages": len(prompt.passages),
+            "context_tokens": prompt.context_tokens,
+            "prompt_tokens": len(prompt.token_ids()),
+            "repeats": case.repeats,
+            "raw_bytes": saved.raw_bytes,
+            "stored_bytes": saved.stored_bytes,
+        },
+        (
+            "Reading, decoding and re-rotation overlap in threads and are measured together as load; write is the copy "
+            "into the paged cache. Ratios are of the same round; figures are medians (least-greatest).",
+        ),
+    )
+
+
+def scratch() -> AbstractContextManager[str]:
+    """A temporary folder on tmpfs where there is one, so that the memory tier is one."""
+    shared_memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(prefix="kvfuse-", dir=shared_memory if shared_memory.is_dir() else None)
+
+
+def _longest_passages(lab: Lab, count: int) -> list[Passage]:
+    made = [
+        passage
+        for file in sorted(_TEXTS.glob("*.md"))
+        for passage in lab.passages(file.stem, file.stem.replace("-", " "), file.read_text(encoding="utf-8"))
+    ]
+    if len(made) < count:
+        raise EvalError(f"{_TEXTS.name} gives {len(made)} passages, {count} are asked for")
+    return sorted(made, key=lambda passage: -len(passage.token_ids))[:count]
+
+
+def _row(name: str, answers: Sequence[Answer], ordinary: Sequence[float]) -> Row:
+    figures = {
+        "ttft": Figure.of([answer.ttft for answer in answers], "s"),
+        "speed-up": Figure.of([base / answer.ttft for base, answer in zip(ordinary, answers, strict=True)], "x"),
+    }
+    stages = [answer.stages() for answer in answers]
+    for stage in stages[0]:
+        figures[stage] = Figure.of([split[stage] for split in stages], "s")
+    for count in ("reused", "recomputed"):
+        if answers[0].report:
+            figures[count] = Figure.of([float(answer.report[count]) for answer in answers], "tokens")
+    return Row(name, figures, baseline=name == ORDINARY)
+
+
+def _bars(answers: dict[str, list[Answer]], ordinary: Sequence[float]) -> tuple[Bar, Bar]:
+    fused = answers["fused, boundary 32"]
+    pairs = list(zip(ordinary, fused, strict=True))
+    speed = Figure.of([base / answer.ttft for base, answer in pairs], "x")
+    load = Figure.of([float(answer.report["load_s"]) / base for base, answer in pairs], "")
+    return (
+        Bar("ordinary prefill over fused time to first token, boundary 32", speed.median, 4, at_least=True),
+        Bar("load + decode + re-rotation + write as share of the ordinary prefill", load.median, 0.10, at_least=False),
+    )

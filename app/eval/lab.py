@@ -1,0 +1,172 @@
+"""Lab: one engine with a store of its own, and requests to it measured from the outside."""
+
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from app.config import Settings
+from app.engine import Engine, EngineConfig, EngineError, Sampling, Saved
+from app.eval.errors import EvalError
+from app.eval.prompt import Prompt
+from app.language import Language
+from cascade.types import Document, MediaType, Passage, Stage
+from fuse.plan import PolicySpec, SaveOrder
+from store.keys import ChunkKey, chunk_key
+
+_SALT = "kvfuse-eval"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer and what it took, in seconds of wall time from sending the request.
+
+    token_times: when each token arrived; the first is the time to first token.
+    report: the worker's account of fusing (fields of `FuseReport`), empty for an ordinary prefill.
+    """
+
+    text: str
+    token_times: tuple[float, ...]
+    cached_tokens: int
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ttft(self) -> float:
+        return self.token_times[0]
+
+    @property
+    def gaps(self) -> tuple[float, ...]:
+        """Time between one token and the next."""
+        return tuple(later - earlier for earlier, later in pairwise(self.token_times))
+
+    def stages(self) -> dict[str, float]:
+        """Split the time to first token.
+
+        `load` is reading, decoding and re-rotating (they overlap layer by layer in threads), `write` putting the result
+        into the paged cache, `recompute` choosing and recomputing tokens. `tail` is the rest: prefill of the question,
+        scheduling and sampling.
+        """
+        if not self.report:
+            return {"prefill": self.ttft}
+        load, write, recompute = (float(self.report[f"{stage}_s"]) for stage in ("load", "write", "recompute"))
+        return {"load": load - write, "write": write, "recompute": recompute, "tail": self.ttft - load - recompute}
+
+
+class Lab:
+    """Measures one engine. Requests are meant to run one at a time unless load is what is measured."""
+
+    def __init__(self, engine: Engine, language: Language, passage_tokens: int) -> None:
+        self.engine = engine
+        self.language = language
+        self.passage_tokens = passage_tokens
+        self._banked: set[str] = set()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings, folder: Path) -> AsyncIterator["Lab"]:
+        """Start the engine that `settings` describe, with its store under `folder`; stopped at the end.
+
+        Raises:
+            EvalError: the model cannot be fused.
+        """
+        from fuse.connector.config import FuseConfig
+        from store.config import StoreConfig
+        from store.deflate import Backend
+
+        language = Language.load(_model_folder(settings), settings.dtype)
+        store = StoreConfig(
+            memory_dir=folder / "memory",
+            disk_dir=folder / "disk",
+            codec=settings.codec,
+            backend=Backend(settings.codec_backend),
+            threads=settings.store_threads,
+        )
+        engine = Engine(
+            EngineConfig(
+                model=language.model,
+                dtype=settings.dtype,
+                connector=FuseConfig(store, settings.store_threads).to_extra_config(),
+                max_model_len=settings.max_model_len,
+                max_num_batched_tokens=settings.max_num_batched_tokens,
+                max_num_seqs=settings.max_num_seqs,
+                kv_cache_gib=settings.kv_cache_gib,
+                enforce_eager=settings.enforce_eager,
+            )
+        )
+        try:
+            await engine.start()
+            if not engine.fusable:
+                raise EvalError(f"{language.model.name} cannot be fused: {engine.refusal}")
+            yield cls(engine, language, settings.passage_tokens)
+        finally:
+            await engine.stop()
+
+    def passages(self, id: str, title: str, text: str, media_type: MediaType = MediaType.TEXT) -> list[Passage]:
+        """Split and tokenise one document as the service does."""
+        from cascade.passages import PassageMaker
+
+        maker = PassageMaker(self.language.plain, self._key, self.passage_tokens)
+        return maker.make(_document(id, title, media_type), text)
+
+    async def bank(self, passages: Iterable[Passage]) -> Saved:
+        """Compute and store the chunks of `passages` that this lab has not stored yet; bytes of the new ones."""
+        saved = Saved(0, 0)
+        head = self.language.head
+        for passage in passages:
+            if passage.chunk_key in self._banked:
+                continue
+            end = len(head) + len(passage.token_ids)
+            order = SaveOrder(ChunkKey(passage.chunk_key), self.language.fingerprint, len(head), end)
+            saved += await self.engine.save([*head, *passage.token_ids], order)
+            self._banked.add(passage.chunk_key)
+        return saved
+
+    async def answer(self, prompt: Prompt, policy: PolicySpec | None, sampling: Sampling, salt: str) -> Answer:
+        """Generate one answer, by an ordinary prefill if `policy` is None.
+
+        Requests of one `salt` (and one plan) share the engine's prefix cache: a salt never used before measures cold.
+        """
+        token_ids = prompt.token_ids()
+        plan = prompt.plan(self.language.fingerprint, policy) if policy else None
+        if plan:
+            salt = plan.cache_salt(salt, token_ids)
+        text, times, last = "", list[float](), None
+        started = time.perf_counter()
+        async for piece in self.engine.generate(token_ids, sampling, plan, salt):
+            times += [time.perf_counter() - started] * piece.tokens
+            text += piece.text
+            last = piece
+        if last is None or not times:
+            raise EngineError("the engine ended a request without a token")
+        return Answer(text, tuple(times), last.cached_tokens, last.report)
+
+    def _key(self, token_ids: Sequence[int]) -> str:
+        return chunk_key(self.language.fingerprint, _SALT, token_ids)
+
+
+def _model_folder(settings: Settings) -> Path:
+    from app.models import prepare_models
+
+    return settings.model or prepare_models(settings.home).llm
+
+
+def _document(id: str, title: str, media_type: MediaType) -> Document:
+    """A document that no catalogue holds."""
+    return Document(
+        id=id,
+        filename=id,
+        title=title,
+        media_type=media_type,
+        sha256="",
+        bytes=0,
+        stage=Stage.READY,
+        error=None,
+        passages=0,
+        passages_done=0,
+        tokens=0,
+        created_at=0,
+        updated_at=0,
+    )
