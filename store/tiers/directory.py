@@ -24,13 +24,12 @@ _serial = count()
 
 
 class DirectoryTier:
-    """See `store.tier.Tier`. `fsync` makes a file durable before it appears, which only a disk needs."""
+    """See `store.tier.Tier`."""
 
-    def __init__(self, name: str, root: Path, capacity_bytes: int, *, fsync: bool = False) -> None:
+    def __init__(self, name: str, root: Path, capacity_bytes: int) -> None:
         self.name = name
         self.capacity_bytes = capacity_bytes
         self._root = root
-        self._fsync = fsync
         self._temporary = root / "tmp"
         self._temporary.mkdir(parents=True, exist_ok=True)
 
@@ -97,8 +96,6 @@ class DirectoryTier:
             size = 0
             for part in parts:
                 size += _write_all(descriptor, part)
-            if self._fsync:
-                os.fsync(descriptor)
             os.replace(temporary, target)
         except BaseException:
             temporary.unlink(missing_ok=True)

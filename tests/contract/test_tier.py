@@ -14,7 +14,7 @@ KEYS = [chunk_key("f" * 64, "", [token]) for token in range(4)]
 
 @pytest.fixture(params=["memory", "disk"])
 def tier(request: pytest.FixtureRequest, tmp_path: Path) -> Tier:
-    return DirectoryTier(request.param, tmp_path / "tier", 1 << 20, fsync=request.param == "disk")
+    return DirectoryTier(request.param, tmp_path / "tier", 1 << 20)
 
 
 class TestTier:

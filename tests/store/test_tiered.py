@@ -1,4 +1,5 @@
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,13 @@ def store(config: StoreConfig) -> TieredStore:
 
 def file_of(root: Path, chunk: KVChunk) -> Path:
     return root / chunk.key[:2] / f"{chunk.key}.kvc"
+
+
+def damage(config: StoreConfig, chunk: KVChunk, change: Callable[[bytes], bytes]) -> None:
+    """Change the chunk's file in both tiers."""
+    for root in (config.memory_dir, config.disk_dir):
+        path = file_of(root, chunk)
+        path.write_bytes(change(path.read_bytes()))
 
 
 def misses(store: TieredStore) -> dict[str, int]:
@@ -84,11 +92,11 @@ def test_a_truncated_file_is_a_miss_and_goes(
 ) -> None:
     chunk = make_chunk()
     store.put(chunk)
-    path = file_of(config.memory_dir, chunk)
-    path.write_bytes(path.read_bytes()[:keep])
+    damage(config, chunk, lambda file: file[:keep])
     assert store.open(chunk.key, FINGERPRINT) is None
     assert misses(store) == {"truncated": 1}
-    assert not path.exists()
+    assert not file_of(config.memory_dir, chunk).exists()
+    assert not file_of(config.disk_dir, chunk).exists()
     assert store.put(chunk).created
 
 
@@ -98,7 +106,8 @@ def test_a_file_under_another_key_is_a_miss_and_goes(
     one, other = make_chunk(seed=1), make_chunk(seed=2)
     store.put(one)
     store.put(other)
-    os.replace(file_of(config.memory_dir, one), file_of(config.memory_dir, other))
+    for root in (config.memory_dir, config.disk_dir):
+        os.replace(file_of(root, one), file_of(root, other))
     assert store.open(other.key, FINGERPRINT) is None
     assert misses(store) == {"bad_header": 1}
     assert store.lookup(other.key) is LookupResult.MISS
@@ -107,7 +116,7 @@ def test_a_file_under_another_key_is_a_miss_and_goes(
 def test_garbage_is_a_miss_and_goes(store: TieredStore, config: StoreConfig, make_chunk: MakeChunk) -> None:
     chunk = make_chunk()
     store.put(chunk)
-    file_of(config.memory_dir, chunk).write_bytes(os.urandom(5000))
+    damage(config, chunk, lambda file: os.urandom(5000))
     assert store.open(chunk.key, FINGERPRINT) is None
     assert misses(store) == {"bad_header": 1}
 
@@ -115,13 +124,10 @@ def test_garbage_is_a_miss_and_goes(store: TieredStore, config: StoreConfig, mak
 def test_a_newer_format_is_a_miss_and_stays(store: TieredStore, config: StoreConfig, make_chunk: MakeChunk) -> None:
     chunk = make_chunk()
     store.put(chunk)
-    path = file_of(config.memory_dir, chunk)
-    newer = bytearray(path.read_bytes())
-    newer[8] = 2
-    path.write_bytes(newer)
+    damage(config, chunk, lambda file: file[:8] + b"\2" + file[9:])
     assert store.open(chunk.key, FINGERPRINT) is None
     assert misses(store) == {"unsupported": 1}
-    assert path.exists()
+    assert file_of(config.disk_dir, chunk).exists()
 
 
 def test_a_bad_memory_file_is_served_from_disk(store: TieredStore, config: StoreConfig, make_chunk: MakeChunk) -> None:
@@ -173,8 +179,37 @@ def test_pressure_demotes_the_least_recently_used(config: StoreConfig, make_chun
     assert store.lookup(chunks[1].key) is LookupResult.DISK
     stats = store.stats()
     assert stats.tiers["memory"].bytes <= stats.tiers["memory"].capacity_bytes
-    assert stats.counters["demotions"] == stats.tiers["disk"].chunks >= 1
+    assert (stats.counters["demotions"], stats.tiers["disk"].chunks) == (2, 6)
     assert store.contains_many([chunk.key for chunk in chunks[:6]]) == [True] * 6
+
+
+def test_losing_the_memory_tier_loses_nothing(config: StoreConfig, make_chunk: MakeChunk) -> None:
+    chunks = [make_chunk(64, seed=seed) for seed in range(3)]
+    with TieredStore(config) as store:
+        for chunk in chunks:
+            store.put(chunk)
+    shutil.rmtree(config.memory_dir)
+    with TieredStore(config) as store:
+        for chunk in chunks:
+            reader = store.open(chunk.key, FINGERPRINT) or pytest.fail("a miss")
+            np.testing.assert_array_equal(read_all(reader), chunk.data)
+        assert store.stats().tiers["disk"].hits == 3
+
+
+def test_a_second_put_brings_back_a_lost_disk_copy(
+    store: TieredStore, config: StoreConfig, make_chunk: MakeChunk
+) -> None:
+    store.put(make_chunk())
+    file_of(config.disk_dir, make_chunk()).unlink()
+    assert not store.put(make_chunk()).created
+    assert file_of(config.disk_dir, make_chunk()).exists()
+
+
+def test_a_refusing_disk_leaves_the_chunk_in_memory(config: StoreConfig, make_chunk: MakeChunk) -> None:
+    store = TieredStore(replace(config, disk_capacity_bytes=100))
+    assert store.put(make_chunk()).created
+    assert store.lookup(make_chunk().key) is LookupResult.MEMORY
+    assert not file_of(config.disk_dir, make_chunk()).exists()
 
 
 def test_use_on_disk_promotes(config: StoreConfig, make_chunk: MakeChunk) -> None:
