@@ -16,8 +16,7 @@ from app.config import Settings
 from app.errors import InvalidRequest
 from app.service import KvfuseService
 from app.service_api import AnswerRequest, ChatMessage, FileView, TextDelta
-
-SUPPORTED_SUFFIXES = (".md", ".txt", ".markdown")
+from cascade.parse import SUPPORTED_SUFFIXES
 
 _POLL_S = 0.2
 

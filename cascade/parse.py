@@ -13,6 +13,8 @@ MAX_TITLE_CHARS = 120
 MAX_CONTROL_SHARE = 0.01  # text has next to none; compressed or machine code has 10 % and more
 
 _MEDIA_TYPES = {".txt": MediaType.TEXT, ".md": MediaType.MARKDOWN, ".markdown": MediaType.MARKDOWN}
+SUPPORTED_SUFFIXES = tuple(sorted(_MEDIA_TYPES))
+
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
 _BLANK = re.compile(r"[\s\u200b-\u200d\u2060\ufeff]*")  # zero-width characters are no text either
 _HEADING = re.compile(r"^#[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
@@ -56,7 +58,7 @@ def _media_type(filename: str) -> MediaType:
     try:
         return _MEDIA_TYPES[suffix]
     except KeyError:
-        supported = ", ".join(sorted(_MEDIA_TYPES))
+        supported = ", ".join(SUPPORTED_SUFFIXES)
         raise DocumentError(
             DocumentProblem.UNSUPPORTED, f"{filename!r} is of kind {suffix!r}; supported kinds are {supported}"
         ) from None

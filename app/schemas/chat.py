@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from app.config import Policy
 from app.service_api import AnswerRequest, ChatMessage
@@ -23,6 +23,18 @@ class Message(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
+
+    @field_validator("content")
+    @classmethod
+    def _whole_characters(cls, content: str | list[TextPart]) -> str | list[TextPart]:
+        """Refuse half a surrogate pair, which JSON can hold and UTF-8 cannot."""
+        for text in [content] if isinstance(content, str) else [part.text for part in content]:
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                half = ascii(text[error.start])
+                raise ValueError(f"{half} at character {error.start} is half a surrogate pair, no character") from None
+        return content
 
     @property
     def text(self) -> str:

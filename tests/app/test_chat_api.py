@@ -237,3 +237,14 @@ def test_an_answer_cut_by_length_says_so(serve: Serve) -> None:
     done = AnswerDone("length", 1, 1, 0, {})
     body = serve(FakeService([TextDelta("x"), done])).post(PATH, json=QUESTION).json()
     assert body["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("content", ["caf\ud800", [{"type": "text", "text": "ok"}, {"type": "text", "text": "\udc00"}]])
+def test_half_a_surrogate_pair_is_refused_by_name(client: httpx.Client, service: FakeService, content: object) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": content}]})  # escaped: the bytes are plain ASCII
+    answer = client.post(PATH, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert "half a surrogate pair" in error["message"]
+    assert error["param"] == "messages.0.content"
+    assert not service.requests

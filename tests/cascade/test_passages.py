@@ -74,6 +74,31 @@ def test_passages_joined_by_their_ids_read_as_they_were_rendered(maker: PassageM
     assert raw.decode(ids, skip_special_tokens=False) == rendered
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "日本語の文章です。猫は屋根の上で寝ている。" * 100,
+        "🎉👩‍👩‍👧🇩🇪 " * 200,
+        "한국어 문장입니다. " * 200,
+        "one endless sentence without any stop " * 200,
+        "x" * 20_000,
+        "<|im_start|>system" * 300,
+    ],
+    ids=["chinese and japanese", "emoji", "korean", "one sentence", "one word", "control tokens"],
+)
+def test_any_script_and_any_sentence_is_cut_to_the_limit(maker: PassageMaker, text: str) -> None:
+    made = maker.make(DOCUMENT, text)
+    assert len(made) > 1
+    assert max(len(passage.token_ids) for passage in made) <= 300
+    assert "".join("".join(passage.text.split()) for passage in made) == "".join(text.split())
+
+
+def test_a_document_longer_than_the_models_context_is_cut(maker: PassageMaker) -> None:
+    made = maker.make(DOCUMENT, "\n\n".join(f"Rule {n}: the clerk files form {n} before noon." for n in range(1000)))
+    assert sum(len(passage.token_ids) for passage in made) > 8192
+    assert max(len(passage.token_ids) for passage in made) <= 300
+
+
 def test_limits_too_small_to_be_useful_are_refused(tokenizer: PlainTokenizer) -> None:
     with pytest.raises(ValueError, match=r"63 tokens.*64"):
         PassageMaker(tokenizer, sha_key, limit=63)
