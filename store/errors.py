@@ -13,6 +13,10 @@ class TruncatedChunk(CorruptChunk):
     """A chunk file whose length differs from the length its header states."""
 
 
+class ChunkUnavailable(StoreError, OSError):
+    """A chunk whose medium stopped giving its bytes; nothing says that they are bad."""
+
+
 class UnsupportedVersion(StoreError, ValueError):
     """A chunk file of a format version this release does not read."""
 

@@ -6,7 +6,6 @@ header holds every payload's length, so no two can overlap and the whole file is
 
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -15,11 +14,15 @@ from numpy.typing import NDArray
 from store.chunk import ChunkInfo, KVDType, KVLayout
 from store.errors import CorruptChunk, TruncatedChunk, UnsupportedVersion
 from store.keys import ChunkKey
+from store.source import Source
 
 MAGIC = b"\x89KVF\r\n\x1a\n"
 VERSION = 1
 BLOCK_TOKENS = 256
 """Tokens a block aims at: fewer cost savings (16 tokens 3.5 points), more make the unit of decoding larger."""
+
+HEADER_GUESS = 1 << 16
+"""Bytes asked for first, which hold most headers whole: one request to a remote store, and not a large one."""
 
 MAX_SECTION_BYTES = 1 << 26
 MAX_SECTIONS = 1 << 24
@@ -49,6 +52,11 @@ class Header:
         """First token and end of a block."""
         return block * self.info.tokens // self.blocks, (block + 1) * self.info.tokens // self.blocks
 
+    def layer_range(self, layer: int) -> tuple[int, int]:
+        """First byte and end of a layer's payloads in the file."""
+        sections = self.blocks * 2 * self.info.layout.kv_heads
+        return int(self.offsets[layer * sections]), int(self.offsets[(layer + 1) * sections])
+
 
 def block_count(tokens: int) -> int:
     """Blocks of equal size (give or take a token) nearest to `BLOCK_TOKENS`, so that no small tail arises."""
@@ -77,34 +85,40 @@ def pack_header(
     return body + _CHECKSUM.pack(checksum(body))
 
 
-def parse_header(data: memoryview) -> Header:
-    """Parse and check the header of the whole file `data`, allocating no more than the header's own size.
+def read_header(source: Source) -> Header:
+    """Read and check the header of a file, allocating no more than the header's own size.
 
-    Raises UnsupportedVersion, TruncatedChunk (the file's size is not the stated one) or CorruptChunk.
+    Raises UnsupportedVersion, TruncatedChunk (the file's size is not the stated one), CorruptChunk or OSError.
     """
+    data = source.read(0, min(HEADER_GUESS, source.size))
+    header_bytes = _check_fixed(data, source.size)
+    if header_bytes > len(data):
+        data = source.read(0, header_bytes)
+    body = data[: header_bytes - _CHECKSUM.size]
+    if _CHECKSUM.unpack_from(data, len(body))[0] != checksum(body):
+        raise CorruptChunk("chunk header: wrong checksum")
+    return _parse_body(body, source.size)
+
+
+def _check_fixed(data: memoryview, size: int) -> int:
+    """Check what stands before the fingerprint against the file's size; returns the header's bytes."""
     if len(data) < _FIXED.size:
         raise TruncatedChunk(f"chunk file: {len(data)} bytes, a header has at least {_FIXED.size}")
-    fields = _FIXED.unpack_from(data)
-    magic, version, _, header_bytes, file_bytes = fields[:5]
+    magic, version, _, header_bytes, file_bytes = _FIXED.unpack_from(data)[:5]
     if magic != MAGIC:
         raise CorruptChunk(f"chunk file: starts with {magic!r}, expected {MAGIC!r}")
     if version != VERSION:
         raise UnsupportedVersion(f"chunk file: format version {version}, expected {VERSION}")
-    if file_bytes != len(data) or header_bytes > len(data):
-        raise TruncatedChunk(
-            f"chunk file: {len(data)} bytes, its header states {file_bytes} with {header_bytes} of header"
-        )
+    if file_bytes != size or header_bytes > size:
+        raise TruncatedChunk(f"chunk file: {size} bytes, its header states {file_bytes} with {header_bytes} of header")
     if header_bytes < _FIXED.size + _CHECKSUM.size:
         raise CorruptChunk(f"chunk header: {header_bytes} bytes, expected at least {_FIXED.size + _CHECKSUM.size}")
-    body = data[: header_bytes - _CHECKSUM.size]
-    if _CHECKSUM.unpack_from(data, len(body))[0] != checksum(body):
-        raise CorruptChunk("chunk header: wrong checksum")
-    return _parse_body(data, fields, body)
+    return int(header_bytes)
 
 
-def _parse_body(data: memoryview, fields: tuple[Any, ...], body: memoryview) -> Header:
+def _parse_body(body: memoryview, file_bytes: int) -> Header:
     (_, _, flags, header_bytes, _, key, fingerprint, predecessor, codec, dtype, layers, kv_heads, head_dim,
-     tokens, blocks, base_position, base_bytes, _, scores_checksum) = fields  # fmt: skip
+     tokens, blocks, base_position, base_bytes, _, scores_checksum) = _FIXED.unpack_from(body)  # fmt: skip
     sections = layers * blocks * 2 * kv_heads
     bases = layers * 2 * kv_heads * head_dim * base_bytes
     sane = dtype < len(_DTYPES) and head_dim >= 1 and base_bytes <= 1 and 1 <= blocks <= tokens
@@ -121,7 +135,7 @@ def _parse_body(data: memoryview, fields: tuple[Any, ...], body: memoryview) -> 
     checksums = np.frombuffer(body, "<u8", sections, _FIXED.size).reshape(shape)
     lengths = np.frombuffer(body, "<u4", sections, _FIXED.size + sections * 8)
     table = np.frombuffer(body, np.uint8, bases, _FIXED.size + sections * 12)
-    offsets = _offsets(info, blocks, lengths, header_bytes, len(data))
+    offsets = _offsets(info, blocks, lengths, header_bytes, file_bytes)
     bases_shape = (layers, 2, kv_heads, head_dim * base_bytes)
     return Header(info, blocks, offsets, checksums, table.reshape(bases_shape), header_bytes, scores_checksum)
 

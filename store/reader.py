@@ -1,6 +1,7 @@
 """Reading a chunk file layer by layer, straight into a caller's buffers."""
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -9,26 +10,30 @@ from numpy.typing import NDArray
 
 from store.chunk import Bits, ChunkInfo
 from store.codec import Codec, Codecs, K, V
-from store.errors import CorruptBlob, CorruptChunk
-from store.format import Header, checksum, parse_header
-from store.tally import Tally
+from store.errors import ChunkUnavailable, CorruptBlob, CorruptChunk
+from store.format import Header, checksum, read_header
+from store.source import Source
 from store.writer import head_groups
+
+Observer = Callable[["ChunkReader", int, float], None]
+"""Told after each layer: the reader, the decoded bytes, and the seconds it took one thread, reading included."""
 
 
 class ChunkReader:
     """One chunk file; its methods may be called from several threads at once, and release the GIL while decoding.
 
-    Built from the file's bytes (a read-only map as a rule), which stay readable until the last call has returned, also
-    when the file is replaced or removed meanwhile. Raises what `parse_header` raises, and UnknownCodec.
+    Reads the header now and one range of `source` per layer; a local file stays readable until the last call has
+    returned, also when it is replaced or removed meanwhile. `observe` is told every decoded layer's tokens, bytes and
+    seconds. Raises what `read_header` raises, and UnknownCodec.
     """
 
-    def __init__(self, data: memoryview, codecs: Codecs, tally: Tally | None = None) -> None:
-        self._header = parse_header(data)
+    def __init__(self, source: Source, codecs: Codecs, observe: Observer | None = None) -> None:
+        self._header = read_header(source)
         self._codec: Codec = codecs.get(self._header.info.codec, self._header.info.layout.dtype)
         if self._header.bases.shape[3] != self._codec.base_bytes * self.info.layout.head_dim:
             raise CorruptChunk(f"chunk {self.info.key}: {self._header.bases.shape[3]} bases per head")
-        self._source: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)
-        self._tally = tally or Tally()
+        self._source: Source | None = source
+        self._observe = observe
 
     @property
     def info(self) -> ChunkInfo:
@@ -44,28 +49,30 @@ class ChunkReader:
         """Decode one layer's K and V, of all heads or of a run of them, as one tensor-parallel rank needs.
 
         `k_out` and `v_out` are `[heads, tokens, head_dim]` of the layout's bits with any strides.
-        Raises CorruptChunk when any byte is not what was written; the buffers then hold a part of the layer.
-        Raises ValueError on a wrong shape, layer or head range, or after `close`.
+        Raises CorruptChunk when any byte is not what was written, ChunkUnavailable when the medium fails; the buffers
+        then hold a part of the layer. Raises ValueError on a wrong shape, layer or head range, or after `close`.
         """
         source = self._open_source()
         heads = range(self.info.layout.kv_heads) if heads is None else heads
         self._check_request(layer, heads, k_out, v_out)
         started = time.perf_counter()
+        sections = _Sections(self._header, layer, self._fetch(source, *self._header.layer_range(layer)))
         try:
             for block in range(self._header.blocks):
                 first, end = self._header.block_range(block)
-                self._read_block(source, (layer, block, K), heads, k_out[:, first:end])
-                self._read_block(source, (layer, block, V), heads, v_out[:, first:end])
+                self._read_block(sections, (layer, block, K), heads, k_out[:, first:end])
+                self._read_block(sections, (layer, block, V), heads, v_out[:, first:end])
         except CorruptBlob as error:
             raise CorruptChunk(f"chunk {self.info.key}, layer {layer}: {error}") from error
-        self._tally.add("decode_seconds", time.perf_counter() - started)
-        self._tally.add("decoded_bytes", k_out.nbytes + v_out.nbytes)
+        if self._observe is not None:
+            self._observe(self, k_out.nbytes + v_out.nbytes, time.perf_counter() - started)
 
     def scores(self) -> NDArray[np.float16] | None:
-        """The per-token scores, `[tokens]`, or None when the chunk has none. Raises CorruptChunk when damaged."""
+        """The per-token scores, `[tokens]`, or None when the chunk has none. Raises as `read_layer` does."""
+        source, first = self._open_source(), self._header.scores_offset
         if not self.info.has_scores:
             return None
-        scores = np.frombuffer(self._open_source(), "<f2", self.info.tokens, self._header.scores_offset)
+        scores = self._fetch(source, first, first + 2 * self.info.tokens).view("<f2")
         if checksum(scores) != self._header.scores_checksum:
             raise CorruptChunk(f"chunk {self.info.key}: scores have a wrong checksum")
         return scores.astype(np.float16)
@@ -82,10 +89,16 @@ class ChunkReader:
     ) -> None:
         self.close()
 
-    def _open_source(self) -> NDArray[np.uint8]:
+    def _open_source(self) -> Source:
         if self._source is None:
             raise ValueError(f"chunk {self.info.key}: the reader is closed")
         return self._source
+
+    def _fetch(self, source: Source, start: int, end: int) -> NDArray[np.uint8]:
+        try:
+            return np.frombuffer(source.read(start, end), np.uint8)
+        except OSError as error:
+            raise ChunkUnavailable(f"chunk {self.info.key}: bytes {start} to {end} cannot be read: {error}") from error
 
     def _check_request(self, layer: int, heads: range, k_out: Bits, v_out: Bits) -> None:
         layout = self.info.layout
@@ -98,20 +111,20 @@ class ChunkReader:
             if out.shape != expected or out.dtype != layout.dtype.bits:
                 raise ValueError(f"{name}: {out.dtype}{out.shape}, expected {layout.dtype.bits}{expected}")
 
-    def _read_block(self, source: NDArray[np.uint8], at: tuple[int, int, int], heads: range, out: Bits) -> None:
+    def _read_block(self, sections: "_Sections", at: tuple[int, int, int], heads: range, out: Bits) -> None:
         layout = self.info.layout
         tokens = out.shape[1]
         for group in head_groups(heads, tokens * layout.head_dim * layout.dtype.bits.itemsize):
             values = np.empty((len(group), tokens, layout.head_dim), layout.dtype.bits)
-            self._decode(source, at, group, values)
+            self._decode(sections, at, group, values)
             expected = self._header.checksums[at][group.start : group.stop].tolist()
             if [checksum(head) for head in values] != expected:
                 raise CorruptChunk(f"chunk {self.info.key}, layer, block, K|V {at}: wrong checksum in heads {group}")
             out[group.start - heads.start : group.stop - heads.start] = values
 
-    def _decode(self, source: NDArray[np.uint8], at: tuple[int, int, int], group: range, values: Bits) -> None:
+    def _decode(self, sections: "_Sections", at: tuple[int, int, int], group: range, values: Bits) -> None:
+        source, spans = sections.data, sections.spans(at, group)
         bases = self._header.bases[at[0], at[2], group.start : group.stop]
-        spans = _spans(self._header, at, group)
         coded = spans[:, 1] - spans[:, 0] < values[0].nbytes
         if coded.all():
             self._codec.decode(source, spans, bases, at[2], values)
@@ -125,9 +138,17 @@ class ChunkReader:
                 values[index] = source[start:end].view(values.dtype).reshape(values.shape[1:])
 
 
-def _spans(header: Header, at: tuple[int, int, int], group: range) -> NDArray[np.int64]:
-    """Start and end in the file of the payloads of some heads."""
-    layer, block, which = at
-    first = ((layer * header.blocks + block) * 2 + which) * header.info.layout.kv_heads
-    edges = header.offsets[first + group.start : first + group.stop + 1]
-    return np.stack((edges[:-1], edges[1:]), axis=1)
+class _Sections:
+    """One layer's payloads: their bytes, and where in these each head's payload is."""
+
+    def __init__(self, header: Header, layer: int, data: NDArray[np.uint8]) -> None:
+        self.data = data
+        self._header = header
+        self._start = header.layer_range(layer)[0]
+
+    def spans(self, at: tuple[int, int, int], group: range) -> NDArray[np.int64]:
+        """Start and end in `data` of the payloads of some heads."""
+        layer, block, which = at
+        first = ((layer * self._header.blocks + block) * 2 + which) * self._header.info.layout.kv_heads
+        edges = self._header.offsets[first + group.start : first + group.stop + 1] - self._start
+        return np.stack((edges[:-1], edges[1:]), axis=1)

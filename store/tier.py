@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Protocol
 
 from store.keys import ChunkKey
+from store.source import Source
 
 
 class LookupResult(Enum):
@@ -13,6 +14,7 @@ class LookupResult(Enum):
 
     MEMORY = "memory"
     DISK = "disk"
+    REMOTE = "remote"
     MISS = "miss"
 
     @property
@@ -47,8 +49,8 @@ class Tier(Protocol):
     def contains(self, key: ChunkKey) -> bool:
         """True when a file of that key exists now."""
 
-    def open(self, key: ChunkKey) -> memoryview | None:
-        """The whole file, readable for as long as the view lives, or None when absent. Raises OSError."""
+    def open(self, key: ChunkKey) -> Source | None:
+        """The file, or None when absent. Raises OSError."""
 
     def write(self, key: ChunkKey, parts: Iterable[bytes | memoryview]) -> int:
         """Write or replace a file; returns its size. Raises TierFull when the medium has no room, OSError otherwise."""

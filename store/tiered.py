@@ -146,7 +146,7 @@ class TieredStore:
             data = tier.open(key)
             if data is None:
                 return None, MissReason.ABSENT
-            reader = ChunkReader(data, self._codecs, self._io)
+            reader = ChunkReader(data, self._codecs, self._decoded)
         except (UnsupportedVersion, UnknownCodec):
             return None, MissReason.UNSUPPORTED
         except CorruptChunk as error:
@@ -211,7 +211,7 @@ class TieredStore:
             data = source.open(key)
         except OSError:
             return False
-        return data is not None and self._write(target, key, (data,), len(data))
+        return data is not None and self._write(target, key, (data.read(0, data.size),), data.size)
 
     def _write(self, tier: Tier, key: ChunkKey, parts: Sequence[bytes | memoryview], size: int) -> bool:
         try:
@@ -229,6 +229,10 @@ class TieredStore:
         except OSError:
             self._counters.add(f"{tier.name}_delete_errors")
             return False
+
+    def _decoded(self, reader: ChunkReader, decoded_bytes: int, seconds: float) -> None:
+        self._io.add("decode_seconds", seconds)
+        self._io.add("decoded_bytes", decoded_bytes)
 
     def _tier_stats(self, tier: Tier) -> TierStats:
         sizes = [entry.bytes for entry in tier.entries()]

@@ -7,6 +7,7 @@ from store.codec import DEFAULT_CHAIN, Codecs
 from store.deflate import SoftwareDeflate
 from store.keys import chunk_key
 from store.reader import ChunkReader
+from store.source import BytesSource
 from store.writer import encode_chunk
 
 
@@ -26,4 +27,4 @@ def warm_up() -> None:
         chunk = KVChunk(chunk_key(fingerprint, "", [0]), fingerprint, layout, 0, data)
         encoded = encode_chunk(chunk, DEFAULT_CHAIN, codec)
         out = np.empty((2, tokens, 4), np.uint16)
-        ChunkReader(memoryview(b"".join(encoded.parts)), codecs).read_layer(0, out, out.copy())
+        ChunkReader(BytesSource(memoryview(b"".join(encoded.parts))), codecs).read_layer(0, out, out.copy())

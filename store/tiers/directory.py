@@ -16,6 +16,7 @@ from pathlib import Path
 
 from store.errors import TierFull
 from store.keys import ChunkKey, is_hash
+from store.source import BytesSource, Source
 from store.tier import TierEntry
 
 SUFFIX = ".kvc"
@@ -41,7 +42,7 @@ class DirectoryTier:
         """See `Tier.contains`."""
         return os.path.exists(self.path(key))
 
-    def open(self, key: ChunkKey) -> memoryview | None:
+    def open(self, key: ChunkKey) -> Source | None:
         """See `Tier.open`: a read-only map, which outlives removal and replacement of the file."""
         try:
             descriptor = os.open(self.path(key), os.O_RDONLY | os.O_CLOEXEC)
@@ -49,8 +50,8 @@ class DirectoryTier:
             return None
         try:
             if os.fstat(descriptor).st_size == 0:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+                return BytesSource(memoryview(b""))
+            return BytesSource(memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)))
         finally:
             os.close(descriptor)
 

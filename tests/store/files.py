@@ -8,6 +8,7 @@ from store.chunk import KVChunk
 from store.codec import Codecs
 from store.deflate import SoftwareDeflate
 from store.reader import ChunkReader
+from store.source import BytesSource
 from store.writer import encode_chunk
 
 CODECS = Codecs(SoftwareDeflate())
@@ -18,7 +19,7 @@ def encode(chunk: KVChunk, chain: str = "a4-deflate") -> bytes:
 
 
 def reader(file: bytes) -> ChunkReader:
-    return ChunkReader(memoryview(file), CODECS)
+    return ChunkReader(BytesSource(memoryview(file)), CODECS)
 
 
 def read_all(opened: ChunkReader, heads: range | None = None) -> np.ndarray[Any, Any]:
