@@ -14,6 +14,10 @@ class DocumentProblem(StrEnum):
     TOO_LARGE = "document_too_large"
     UNSUPPORTED = "unsupported_format"
     BINARY = "binary_content"
+    BROKEN = "broken_document"
+    ENCRYPTED = "encrypted_document"
+    NO_TEXT = "no_text"
+    BOMB = "document_expands_too_much"
 
 
 class DocumentError(CascadeError, ValueError):

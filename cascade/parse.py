@@ -1,93 +1,101 @@
-"""Bytes of a file to text."""
+"""A file of any supported kind to text."""
 
-import codecs
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from cascade.errors import DocumentError, DocumentProblem
+from cascade.parsers.extract import Extract
+from cascade.parsers.html import parse_html
+from cascade.parsers.office import parse_docx, parse_pptx, parse_xlsx
+from cascade.parsers.pdf import parse_pdf
+from cascade.parsers.plain import clean, parse_plain
+from cascade.parsers.tables import parse_csv
 from cascade.types import MediaType
 
 DEFAULT_MAX_BYTES = 20 * 1024 * 1024
 MAX_TITLE_CHARS = 120
-MAX_CONTROL_SHARE = 0.01  # text has next to none; compressed or machine code has 10 % and more
 
-_MEDIA_TYPES = {".txt": MediaType.TEXT, ".md": MediaType.MARKDOWN, ".markdown": MediaType.MARKDOWN}
+_MEDIA_TYPES = {
+    ".txt": MediaType.TEXT,
+    ".md": MediaType.MARKDOWN,
+    ".markdown": MediaType.MARKDOWN,
+    ".html": MediaType.HTML,
+    ".htm": MediaType.HTML,
+    ".pdf": MediaType.PDF,
+    ".docx": MediaType.DOCX,
+    ".pptx": MediaType.PPTX,
+    ".xlsx": MediaType.XLSX,
+    ".csv": MediaType.CSV,
+}
 SUPPORTED_SUFFIXES = tuple(sorted(_MEDIA_TYPES))
 
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
+_PARSERS: dict[MediaType, Callable[[bytes], Extract]] = {
+    MediaType.TEXT: parse_plain,
+    MediaType.MARKDOWN: parse_plain,
+    MediaType.HTML: parse_html,
+    MediaType.PDF: parse_pdf,
+    MediaType.DOCX: parse_docx,
+    MediaType.PPTX: parse_pptx,
+    MediaType.XLSX: parse_xlsx,
+    MediaType.CSV: parse_csv,
+}
 _BLANK = re.compile(r"[\s\u200b-\u200d\u2060\ufeff]*")  # zero-width characters are no text either
 _HEADING = re.compile(r"^#[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
-# UTF-32 first: its little-endian mark begins with the one of UTF-16.
-_BYTE_ORDER_MARKS = [
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-]
 
 
 @dataclass(frozen=True)
 class ParsedDocument:
-    """The text of a file, lines ended by line feeds, and the title its passages will carry."""
+    """The text of a file, lines ended by line feeds, and the title its passages will carry.
+
+    `page_starts` holds the offset of each page (slide) in the text; empty for kinds without pages.
+    """
 
     title: str
     text: str
     media_type: MediaType
+    page_starts: tuple[int, ...] = ()
+
+
+def check_file(filename: str, size: int, max_bytes: int = DEFAULT_MAX_BYTES) -> MediaType:
+    """Kind of a file by its name; DocumentError when it is not supported, too large or without a byte."""
+    suffix = PurePath(filename).suffix.lower()
+    if suffix not in _MEDIA_TYPES:
+        raise DocumentError(
+            DocumentProblem.UNSUPPORTED,
+            f"{filename!r} is of kind {suffix!r}; supported kinds are {', '.join(SUPPORTED_SUFFIXES)}",
+        )
+    if size > max_bytes:
+        raise DocumentError(
+            DocumentProblem.TOO_LARGE, f"{filename!r} has {size:,} bytes, over the limit of {max_bytes:,}"
+        )
+    if size == 0:
+        raise DocumentError(DocumentProblem.EMPTY, f"{filename!r} is empty (0 bytes)")
+    return _MEDIA_TYPES[suffix]
 
 
 def parse_document(filename: str, content: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> ParsedDocument:
-    """Read a text or markdown file in UTF-8, UTF-16, UTF-32 or a Latin code page.
+    """Read a file of a supported kind; blocks, for large files for seconds.
 
-    Raises DocumentError when the file is of another kind, too large, empty or not text.
+    Raises DocumentError, and nothing else, for whatever is wrong with the file.
     """
-    media_type = _media_type(filename)
-    if len(content) > max_bytes:
-        raise DocumentError(
-            DocumentProblem.TOO_LARGE, f"{filename!r} has {len(content):,} bytes, over the limit of {max_bytes:,}"
-        )
-    text = _decode(filename, content).replace("\r\n", "\n").replace("\r", "\n")
+    media_type = check_file(filename, len(content), max_bytes)
+    try:
+        extract = _PARSERS[media_type](content)
+    except DocumentError as error:
+        raise DocumentError(error.code, f"{filename!r} {error}") from error
+    except Exception as error:  # the libraries below raise all kinds for a damaged file
+        reason = f"{filename!r} cannot be read as {media_type} ({type(error).__name__}: {error})"
+        raise DocumentError(DocumentProblem.BROKEN, reason[:500]) from error
+    text = clean(extract.text)
     if _BLANK.fullmatch(text):
         raise DocumentError(DocumentProblem.EMPTY, f"{filename!r} holds no text ({len(content):,} bytes)")
-    return ParsedDocument(_title(filename, text, media_type), text, media_type)
+    return ParsedDocument(_title(filename, extract, text, media_type), text, media_type, extract.page_starts)
 
 
-def _media_type(filename: str) -> MediaType:
-    suffix = PurePath(filename).suffix.lower()
-    try:
-        return _MEDIA_TYPES[suffix]
-    except KeyError:
-        supported = ", ".join(SUPPORTED_SUFFIXES)
-        raise DocumentError(
-            DocumentProblem.UNSUPPORTED, f"{filename!r} is of kind {suffix!r}; supported kinds are {supported}"
-        ) from None
-
-
-def _decode(filename: str, content: bytes) -> str:
-    for encoding in _candidate_encodings(content):
-        try:
-            text = content.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-        if len(_CONTROL.findall(text)) <= MAX_CONTROL_SHARE * len(text):
-            return _CONTROL.sub("", text)
-    raise DocumentError(DocumentProblem.BINARY, f"{filename!r} is binary or in an unknown encoding, not text")
-
-
-def _candidate_encodings(content: bytes) -> list[str]:
-    for mark, encoding in _BYTE_ORDER_MARKS:
-        if content.startswith(mark):
-            return [encoding]
-    # UTF-16 without its mark shows as a zero in every other byte of Western text.
-    if content[:2000:2].count(0) > content[1:2000:2].count(0):
-        return ["utf-8", "utf-16-be", "cp1252", "latin-1"]
-    if 0 in content[:2000]:
-        return ["utf-8", "utf-16-le", "cp1252", "latin-1"]
-    return ["utf-8", "cp1252", "latin-1"]
-
-
-def _title(filename: str, text: str, media_type: MediaType) -> str:
-    heading = _HEADING.search(text) if media_type is MediaType.MARKDOWN else None
-    title = heading.group(1) if heading else re.sub(r"[_-]+", " ", PurePath(filename).stem)
+def _title(filename: str, extract: Extract, text: str, media_type: MediaType) -> str:
+    heading = _HEADING.search(text) if media_type.is_markdown else None
+    stem = re.sub(r"[_-]+", " ", PurePath(filename).stem)
+    title = clean(extract.title).strip() or (heading.group(1) if heading else stem)
     return " ".join(title.split())[:MAX_TITLE_CHARS].rstrip()

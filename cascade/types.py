@@ -13,6 +13,17 @@ class MediaType(StrEnum):
 
     TEXT = "text/plain"
     MARKDOWN = "text/markdown"
+    HTML = "text/html"
+    PDF = "application/pdf"
+    DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+    PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+    XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+    CSV = "text/csv"
+
+    @property
+    def is_markdown(self) -> bool:
+        """Whether the text of such a document is markdown, by itself or after parsing."""
+        return self not in (MediaType.TEXT, MediaType.PDF)
 
 
 class Stage(StrEnum):
