@@ -1,13 +1,15 @@
 """Engine: one vLLM `AsyncLLM` in this process's event loop, with the fusion connector bound to its model."""
 
 import asyncio
+import gc
 import os
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuse.plan import PARAMS_KEY, FusePlan, SaveOrder
+from fuse.plan import FusePlan, SaveOrder
 from store.keys import ChunkKey
 
 if TYPE_CHECKING:
@@ -113,6 +115,8 @@ class Engine:
             if (handler := llm.output_handler) is not None:
                 handler.cancel()  # first, or it reports the end of the engine as a failure
             await asyncio.to_thread(llm.shutdown)
+            del llm
+            gc.collect()  # vLLM's own `__del__` fails when it is left to the interpreter's shutdown
 
     async def alive(self) -> bool:
         """Whether the engine's workers answer."""
@@ -134,9 +138,11 @@ class Engine:
 
         Closing the iterator aborts the request.
         """
-        params = _sampling_params(sampling, plan.to_params() if plan else None)
+        tag = uuid.uuid4().hex
+        params = _sampling_params(sampling, plan.to_params(tag) if plan else None)
         async for output in self._outputs(token_ids, params, salt):
-            yield _generated(output)
+            ended = plan is not None and output.finished
+            yield _generated(output, await self._report(tag) if ended else {})
 
     async def save(self, token_ids: Sequence[int], order: SaveOrder) -> Saved:
         """Prefill `token_ids` and store the range that `order` names; returns when the chunk is on its tier.
@@ -157,6 +163,10 @@ class Engine:
             raise EngineError(f"chunk {order.key[:16]} was not stored within {_SAVE_TIMEOUT_S:.0f} s") from None
         finally:
             self._saves.pop(order.key, None)
+
+    async def _report(self, tag: str) -> Mapping[str, Any]:
+        report: Mapping[str, Any] = (await self._rpc("kvfuse_report", tag))[0]
+        return report
 
     async def _outputs(
         self, token_ids: Sequence[int], params: "SamplingParams", salt: str | None
@@ -191,8 +201,8 @@ class Engine:
         else:
             waiting.set_result(Saved(result["raw_bytes"], result["stored_bytes"]))
 
-    async def _rpc(self, method: str) -> list[Any]:
-        results: list[Any] = await self._running().collective_rpc(method)
+    async def _rpc(self, method: str, *arguments: str) -> list[Any]:
+        results: list[Any] = await self._running().collective_rpc(method, args=arguments)
         return results
 
     def _running(self) -> "AsyncLLM":
@@ -263,7 +273,7 @@ def _sampling_params(sampling: Sampling, transfer: Mapping[str, Any] | None) -> 
     )
 
 
-def _generated(output: "RequestOutput") -> Generated:
+def _generated(output: "RequestOutput", report: Mapping[str, Any]) -> Generated:
     (completion,) = output.outputs
     logprobs = tuple(
         {token: entry.logprob for token, entry in position.items()} for position in completion.logprobs or ()
@@ -273,6 +283,6 @@ def _generated(output: "RequestOutput") -> Generated:
         tokens=len(completion.token_ids),
         cached_tokens=output.num_cached_tokens or 0,
         finish_reason=completion.finish_reason,
-        report=(output.kv_transfer_params or {}).get(PARAMS_KEY, {}),
+        report=report,
         logprobs=logprobs,
     )

@@ -65,11 +65,12 @@ class FusePlan:
             yield Span(start, start + segment.tokens, segment.key)
             start += segment.tokens
 
-    def to_params(self) -> dict[str, Any]:
-        """Return the JSON form for `kv_transfer_params`."""
+    def to_params(self, tag: str = "") -> dict[str, Any]:
+        """Return the JSON form for `kv_transfer_params`; the worker files its report under `tag`."""
         return {
             PARAMS_KEY: {
                 "op": "fuse",
+                "tag": tag,
                 "fingerprint": self.fingerprint,
                 "segments": [[segment.tokens, segment.key] for segment in self.segments],
                 "policy": {"name": self.policy.name, **self.policy.options},
@@ -109,6 +110,12 @@ class SaveOrder:
                 "predecessor": self.predecessor,
             }
         }
+
+
+def tag_of(params: Mapping[str, Any] | None) -> str:
+    """Return the tag that the requester gave its plan, "" if none."""
+    ours = (params or {}).get(PARAMS_KEY) or {}
+    return str(ours.get("tag", ""))
 
 
 def parse_params(params: Mapping[str, Any] | None) -> FusePlan | SaveOrder | None:

@@ -18,9 +18,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.v1.attention.backend import AttentionMetadata
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.outputs import KVConnectorOutput
 
-from fuse.connector.metadata import FuseMetadata, FuseWorkerMetadata
+from fuse.connector.metadata import FuseMetadata
 from fuse.connector.refuse import RefusingWorker
 from fuse.connector.scheduler import FuseScheduler
 
@@ -62,12 +61,8 @@ class FuseConnector(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         return self._scheduler.build_metadata(scheduler_output)
 
-    def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
-        if isinstance(metadata := connector_output.kv_connector_worker_meta, FuseWorkerMetadata):
-            self._scheduler.receive(metadata.reports)
-
     def request_finished(self, request: "Request", block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        return self._scheduler.finished(request, block_ids)
+        return self._scheduler.finished(request, block_ids), None
 
     # Worker side. vLLM binds a step's metadata before its forward pass, and (with asynchronous loads only) calls
     # `start_load_kv` after it.
@@ -88,10 +83,6 @@ class FuseConnector(KVConnectorBase_V1):
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self._worker.invalid_blocks()
-
-    def build_connector_worker_meta(self) -> FuseWorkerMetadata | None:
-        reports = self._worker.take_reports()
-        return FuseWorkerMetadata(reports) if reports else None
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing to wait for: the tail is scheduled only after its context has been loaded."""

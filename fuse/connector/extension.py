@@ -38,6 +38,12 @@ class FuseWorkerExtension:
         worker = _connector().attached
         return [asdict(result) for result in worker.take_saves()] if worker else []
 
+    def kvfuse_report(self, tag: str) -> dict[str, Any]:
+        """Return the report of the fused request tagged `tag`, as `FuseReport` fields; empty if it was not fused."""
+        worker = _connector().attached
+        report = worker.take_report(tag) if worker else None
+        return asdict(report) if report else {}
+
     def kvfuse_store_stats(self) -> dict[str, Any]:
         """Return the worker's view of the store, as `StoreStats` fields; empty when the model is refused."""
         worker = _connector().attached

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
 
 from fuse.plan import FusePlan, SaveOrder
 
@@ -25,6 +25,7 @@ class LoadJob:
     plan: FusePlan
     block_ids: Sequence[int]
     start: int
+    tag: str
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,3 @@ class FuseReport:
     load_s: float
     write_s: float
     recompute_s: float
-
-
-@dataclass
-class FuseWorkerMetadata(KVConnectorWorkerMetadata):
-    """Worker to scheduler: reports by request id."""
-
-    reports: dict[str, FuseReport]
-
-    def aggregate(self, other: KVConnectorWorkerMetadata) -> "FuseWorkerMetadata":
-        """Merge two ranks' reports; ranks do the same work, so either one's figures stand."""
-        assert isinstance(other, FuseWorkerMetadata)
-        return FuseWorkerMetadata({**other.reports, **self.reports})

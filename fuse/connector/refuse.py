@@ -1,6 +1,6 @@
 """The worker half of a model that is not fused: fails every load, so that unloaded KV is never served."""
 
-from fuse.connector.metadata import FuseMetadata, FuseReport
+from fuse.connector.metadata import FuseMetadata
 
 
 class RefusingWorker:
@@ -29,9 +29,6 @@ class RefusingWorker:
         """Return the blocks that were to be loaded since the last call."""
         invalid, self._invalid = self._invalid, set()
         return invalid
-
-    def take_reports(self) -> dict[str, FuseReport]:
-        return {}
 
     def close(self) -> None:
         """Nothing is held."""

@@ -1,15 +1,12 @@
 """The scheduler's half of the connector: decides what is loaded, recomputed and saved, and when."""
 
-from dataclasses import asdict
-from typing import Any
-
 from vllm.logger import init_logger
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from fuse.connector.metadata import FuseMetadata, FuseReport, LoadJob, RecomputeJob, SaveJob
+from fuse.connector.metadata import FuseMetadata, LoadJob, RecomputeJob, SaveJob
 from fuse.errors import PlanError
-from fuse.plan import PARAMS_KEY, FusePlan, SaveOrder, parse_params
+from fuse.plan import FusePlan, SaveOrder, parse_params, tag_of
 from fuse.policies import make_policy
 
 logger = init_logger(__name__)
@@ -20,13 +17,12 @@ class FuseScheduler:
 
     Life of a fused request: `matched_tokens` offers its whole context; once blocks are allocated (`allocated`) a load
     job goes to the worker; when the load is done the request is scheduled again, with all its blocks, and
-    `build_metadata` adds the recompute job of that same step; `finished` returns the worker's report.
+    `build_metadata` adds the recompute job of that same step.
     """
 
     def __init__(self) -> None:
         self._pending = FuseMetadata()
         self._loading: dict[str, list[int]] = {}
-        self._reports: dict[str, FuseReport] = {}
 
     def matched_tokens(self, request: Request, computed: int) -> int:
         """Return how many context tokens beyond `computed` the plan provides. Free of side effects."""
@@ -39,7 +35,8 @@ class FuseScheduler:
         if plan is None:
             return
         start = plan.context_tokens - external
-        self._pending.loads.append(LoadJob(request.request_id, plan, block_ids, start))
+        tag = tag_of(request.kv_transfer_params)
+        self._pending.loads.append(LoadJob(request.request_id, plan, block_ids, start, tag))
         self._loading[request.request_id] = list(request.prompt_token_ids or ())
 
     def build_metadata(self, output: SchedulerOutput) -> FuseMetadata:
@@ -54,21 +51,16 @@ class FuseScheduler:
         metadata.idle = output.total_num_scheduled_tokens == 0
         return metadata
 
-    def receive(self, reports: dict[str, FuseReport]) -> None:
-        """Keep the worker's reports until their requests end."""
-        self._reports.update(reports)
-
-    def finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Order the save of a finished ingest request (True: keep its blocks), or return a fused one's report."""
+    def finished(self, request: Request, block_ids: list[int]) -> bool:
+        """Order the save of a finished ingest request (True: keep its blocks), or forget a fused one."""
         request_id = request.request_id
         order = _parse(request)
         if isinstance(order, SaveOrder) and order.end <= min(request.num_computed_tokens, request.num_prompt_tokens):
             self._pending.saves.append(SaveJob(request_id, order, block_ids))
-            return True, None
+            return True
         if self._loading.pop(request_id, None) is not None:
             self._pending.dropped.append(request_id)
-        report = self._reports.pop(request_id, None)
-        return False, {PARAMS_KEY: asdict(report)} if report else None
+        return False
 
 
 def _parse(request: Request) -> FusePlan | SaveOrder | None:

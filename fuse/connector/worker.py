@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from store.tiered import TieredStore
 logger = init_logger(__name__)
 
 _IDLE_WAIT_S = 0.05
+_REPORTS_KEPT = 1024
 
 
 @dataclass
@@ -62,7 +64,7 @@ class FuseWorker:
         self._received: set[str] = set()
         self._sent: set[str] = set()
         self._saves: list[Future[SaveResult]] = []
-        self._reports: dict[str, FuseReport] = {}
+        self._reports: OrderedDict[str, FuseReport] = OrderedDict()
 
     def begin_step(self, metadata: FuseMetadata) -> None:
         for request_id in metadata.dropped:
@@ -87,9 +89,9 @@ class FuseWorker:
         self._sent, self._received = set(), set()
         return finished
 
-    def take_reports(self) -> dict[str, FuseReport]:
-        reports, self._reports = self._reports, {}
-        return reports
+    def take_report(self, tag: str) -> FuseReport | None:
+        """Return and forget the report of the request tagged `tag`; only the latest ones are kept."""
+        return self._reports.pop(tag, None)
 
     def take_saves(self) -> list[SaveResult]:
         """Return the saves that ended since the last call."""
@@ -152,16 +154,24 @@ class FuseWorker:
         self._model.recompute(runs, job.token_ids, load.job.block_ids)
         computed = sum(end - start for start, end in missing)
         recomputed = sum(end - start for start, end in runs) - computed
-        self._reports[job.request_id] = FuseReport(
-            reused=plan.context_tokens - load.job.start - computed - recomputed,
-            recomputed=recomputed,
-            computed=computed,
-            cached=load.job.start,
-            missed_chunks=load.missed_chunks(),
-            load_s=loading.load_s,
-            write_s=loading.write_s,
-            recompute_s=time.perf_counter() - started,
+        self._file_report(
+            load.job.tag,
+            FuseReport(
+                reused=plan.context_tokens - load.job.start - computed - recomputed,
+                recomputed=recomputed,
+                computed=computed,
+                cached=load.job.start,
+                missed_chunks=load.missed_chunks(),
+                load_s=loading.load_s,
+                write_s=loading.write_s,
+                recompute_s=time.perf_counter() - started,
+            ),
         )
+
+    def _file_report(self, tag: str, report: FuseReport) -> None:
+        self._reports[tag] = report
+        while len(self._reports) > _REPORTS_KEPT:
+            self._reports.popitem(last=False)
 
     def _save(self, job: SaveJob) -> None:
         """Copy the K/V out of the paged cache now, and encode and write them in the background."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fuse.errors import PlanError
-from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment, parse_params
+from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment, parse_params, tag_of
 from store.keys import ChunkKey
 
 KEY_A, KEY_B = ChunkKey("a" * 64), ChunkKey("b" * 64)
@@ -26,6 +26,12 @@ def test_spans_are_contiguous_from_position_zero() -> None:
 @pytest.mark.parametrize("value", [PLAN, ORDER])
 def test_params_survive_json(value: FusePlan | SaveOrder) -> None:
     assert parse_params(json.loads(json.dumps(value.to_params()))) == value
+
+
+def test_the_tag_travels_beside_the_plan() -> None:
+    assert tag_of(PLAN.to_params("t-1")) == "t-1"
+    assert parse_params(PLAN.to_params("t-1")) == PLAN
+    assert tag_of(None) == tag_of({"other": 1}) == ""
 
 
 def test_params_of_others_are_ignored() -> None:
