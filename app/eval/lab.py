@@ -1,8 +1,10 @@
 """Lab: one engine with a store of its own, and requests to it measured from the outside."""
 
+import os
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 from app.config import Settings
 from app.engine import Engine, EngineConfig, EngineError, Sampling, Saved
 from app.eval.errors import EvalError
+from app.eval.metrics import LogProbs, dense
 from app.eval.prompt import Prompt
 from app.language import Language
 from cascade.types import Document, MediaType, Passage, Stage
@@ -55,6 +58,20 @@ class Answer:
         return {"load": load - write, "write": write, "recompute": recompute, "tail": self.ttft - load - recompute}
 
 
+class Scratch(AbstractContextManager[Path]):
+    """A temporary folder on tmpfs where there is one, so that the memory tier in it is one."""
+
+    def __enter__(self) -> Path:
+        shared_memory = Path("/dev/shm")
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="kvfuse-eval-", dir=shared_memory if os.access(shared_memory, os.W_OK) else None
+        )
+        return Path(self._folder.name)
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+
 class Lab:
     """Measures one engine. Requests are meant to run one at a time unless load is what is measured."""
 
@@ -62,7 +79,7 @@ class Lab:
         self.engine = engine
         self.language = language
         self.passage_tokens = passage_tokens
-        self._banked: set[str] = set()
+        self._banked: dict[str, Saved] = {}
 
     @classmethod
     @asynccontextmanager
@@ -112,17 +129,19 @@ class Lab:
         return maker.make(_document(id, title, media_type), text)
 
     async def bank(self, passages: Iterable[Passage]) -> Saved:
-        """Compute and store the chunks of `passages` that this lab has not stored yet; bytes of the new ones."""
-        saved = Saved(0, 0)
-        head = self.language.head
+        """Compute and store the chunks that this lab has not stored yet; bytes of them all."""
+        total = Saved(0, 0)
         for passage in passages:
-            if passage.chunk_key in self._banked:
-                continue
-            end = len(head) + len(passage.token_ids)
-            order = SaveOrder(ChunkKey(passage.chunk_key), self.language.fingerprint, len(head), end)
-            saved += await self.engine.save([*head, *passage.token_ids], order)
-            self._banked.add(passage.chunk_key)
-        return saved
+            if passage.chunk_key not in self._banked:
+                self._banked[passage.chunk_key] = await self._save(passage)
+            total += self._banked[passage.chunk_key]
+        return total
+
+    async def _save(self, passage: Passage) -> Saved:
+        head = self.language.head
+        end = len(head) + len(passage.token_ids)
+        order = SaveOrder(ChunkKey(passage.chunk_key), self.language.fingerprint, len(head), end)
+        return await self.engine.save([*head, *passage.token_ids], order)
 
     async def answer(self, prompt: Prompt, policy: PolicySpec | None, sampling: Sampling, salt: str) -> Answer:
         """Generate one answer, by an ordinary prefill if `policy` is None.
@@ -142,6 +161,20 @@ class Lab:
         if last is None or not times:
             raise EngineError("the engine ended a request without a token")
         return Answer(text, tuple(times), last.cached_tokens, last.report)
+
+    async def next_token(self, prompt: Prompt, policy: PolicySpec | None, salt: str) -> LogProbs:
+        """Return the distribution of the token after `prompt`, `[vocabulary]`.
+
+        Asking for the whole vocabulary takes the engine far longer than the token: never time this.
+        """
+        token_ids = prompt.token_ids()
+        plan = prompt.plan(self.language.fingerprint, policy) if policy else None
+        if plan:
+            salt = plan.cache_salt(salt, token_ids)
+        async for piece in self.engine.generate(token_ids, Sampling(1, logprobs=-1), plan, salt):
+            if piece.logprobs:
+                return dense(piece.logprobs[0])
+        raise EngineError("the engine returned no log-probabilities")
 
     def _key(self, token_ids: Sequence[int]) -> str:
         return chunk_key(self.language.fingerprint, _SALT, token_ids)

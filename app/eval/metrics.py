@@ -4,7 +4,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,13 @@ def rouge_l(answer: str, reference: str) -> float:
     """F-measure of the longest common subsequence of words (Lin 2004), words as the package rouge-score cuts them."""
     ours, theirs = (_NOT_ALPHANUMERIC.sub(" ", text.lower()).split() for text in (answer, reference))
     return _harmonic(_common_subsequence(ours, theirs), len(ours), len(theirs))
+
+
+def dense(logprobs: Mapping[int, float]) -> LogProbs:
+    """Log-probabilities by token id as an array `[vocabulary]`; what is missing has no mass."""
+    array = np.full(max(logprobs) + 1, -np.inf, dtype=np.float32)
+    array[list(logprobs)] = list(logprobs.values())
+    return array
 
 
 def kl_divergence(reference: LogProbs, other: LogProbs) -> float:

@@ -1,9 +1,7 @@
 """Time to first token of fused requests against an ordinary prefill of the same tokens, interleaved in one run."""
 
 import asyncio
-import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from app.config import Settings
 from app.engine import Sampling
 from app.eval.bench.result import Bar, BenchResult, Figure, Row
 from app.eval.errors import EvalError
-from app.eval.lab import Answer, Lab
+from app.eval.lab import Answer, Lab, Scratch
 from app.eval.prompt import make_prompt
 from cascade.types import Passage
 from fuse.plan import PolicySpec
@@ -44,8 +42,8 @@ def run_ttft(settings: Settings, case: TtftCase | None = None) -> BenchResult:
     settings = settings.model_copy(update={"passage_tokens": case.passage_tokens})
 
     async def run() -> BenchResult:
-        with scratch() as folder:
-            async with Lab.open(settings, Path(folder)) as lab:
+        with Scratch() as folder:
+            async with Lab.open(settings, folder) as lab:
                 return await measure_ttft(lab, case)
 
     return asyncio.run(run())
@@ -81,12 +79,6 @@ async def measure_ttft(lab: Lab, case: TtftCase) -> BenchResult:
             "into the paged cache. Ratios are of the same round; figures are medians (least-greatest).",
         ),
     )
-
-
-def scratch() -> AbstractContextManager[str]:
-    """A temporary folder on tmpfs where there is one, so that the memory tier is one."""
-    shared_memory = Path("/dev/shm")
-    return tempfile.TemporaryDirectory(prefix="kvfuse-", dir=shared_memory if shared_memory.is_dir() else None)
 
 
 def _longest_passages(lab: Lab, count: int) -> list[Passage]:

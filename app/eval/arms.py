@@ -1,0 +1,100 @@
+"""Arms: the ways of computing one prompt that a run compares, by name and budget."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from app.eval.errors import EvalError
+from app.eval.prompt import Prompt
+from fuse.plan import PolicySpec
+from fuse.policies import POLICIES
+
+
+class Reuse(Enum):
+    """Where an arm's K/V may come from."""
+
+    NOTHING = "nothing"
+    PREFIX = "prefix"  # the engine's prefix cache, warm for the same passages in the same order
+    REORDERED = "reordered"  # the engine's prefix cache, warm for the same passages in reversed order
+    CHUNKS = "chunks"
+    OUTSIDE = "outside"  # whatever a server outside has cached
+
+
+_ORDINARY = {
+    "full": Reuse.NOTHING,
+    "prefix-cache": Reuse.PREFIX,
+    "prefix-reordered": Reuse.REORDERED,
+    "outside": Reuse.OUTSIDE,
+}
+_RECOMPUTE_ALL = "full-recompute"
+"""The fusion path's own policy `full`, which must equal an ordinary prefill: a self-check, not a way to serve."""
+_SHARES = ("budget", "share")
+_TOKENS = "tokens"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way; `budget` is the share of passage tokens that may be recomputed, None where that has no meaning."""
+
+    mode: str
+    budget: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.mode if self.budget is None else f"{self.mode}@{self.budget:g}"
+
+    @property
+    def reuse(self) -> Reuse:
+        return _ORDINARY.get(self.mode, Reuse.CHUNKS)
+
+    def policy(self, prompt: Prompt) -> PolicySpec | None:
+        """The recompute policy for this prompt; None for an ordinary prefill.
+
+        A policy that counts tokens at the start of each passage gets the budget's share of the mean passage.
+        """
+        if self.reuse is not Reuse.CHUNKS:
+            return None
+        name = _policy_name(self.mode)
+        if self.budget is None:
+            return PolicySpec(name)
+        option = _budget_option(name)
+        if option == _TOKENS:
+            tokens = prompt.context_tokens - len(prompt.head)
+            return PolicySpec(name, {_TOKENS: round(self.budget * tokens / max(1, len(prompt.passages)))})
+        return PolicySpec(name, {str(option): self.budget})
+
+
+def mode_names() -> list[str]:
+    """Every mode there is."""
+    return [*_ORDINARY, *(name for name in POLICIES if name not in _ORDINARY), _RECOMPUTE_ALL]
+
+
+def make_arms(modes: Sequence[str], budgets: Sequence[float]) -> list[Arm]:
+    """Return every mode once, or once a budget where it takes one; `full`, the reference of all, comes first.
+
+    Raises:
+        EvalError: an unknown mode, named with those there are, or a budget outside 0..1.
+    """
+    if unknown := [mode for mode in modes if mode not in mode_names()]:
+        raise EvalError(f"unknown mode {', '.join(unknown)}: there are {', '.join(mode_names())}")
+    if wrong := [budget for budget in budgets if not 0 < budget <= 1]:
+        raise EvalError(f"budget {wrong[0]:g} is outside 0 to 1")
+    arms = [arm for mode in dict.fromkeys(["full", *modes]) for arm in _arms_of(mode, budgets)]
+    return list(dict.fromkeys(arms))
+
+
+def _arms_of(mode: str, budgets: Sequence[float]) -> list[Arm]:
+    if mode in _ORDINARY or _budget_option(_policy_name(mode)) is None:
+        return [Arm(mode)]
+    return [Arm(mode, budget) for budget in budgets]
+
+
+def _policy_name(mode: str) -> str:
+    return "full" if mode == _RECOMPUTE_ALL else mode
+
+
+def _budget_option(policy: str) -> str | None:
+    """The option of a policy that bounds what it recomputes."""
+    options = inspect.signature(POLICIES[policy]).parameters
+    return next((name for name in (*_SHARES, _TOKENS) if name in options), None)

@@ -1,0 +1,202 @@
+"""A run: every arm on every question in one process; resumable from `results.jsonl`."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from app.config import Settings
+from app.eval.arms import Arm, make_arms
+from app.eval.data import Question, load_questions
+from app.eval.errors import EvalError
+from app.eval.lab import Lab, Scratch
+from app.eval.library import Found, Library, all_passages
+from app.eval.machine import describe_machine
+from app.eval.measure import Measurer, Probe
+from app.eval.outside import OutsideEngine
+from app.eval.prompt import FORMATS, Prompt
+from app.eval.records import QuestionRecord, Record, ResultFile
+from cascade.types import Passage
+
+PASSAGES = ("all", "cascade")
+RUN_SCHEMA = "kvfuse-run/1"
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that decides what a run measures. A run is resumed only by an equal spec."""
+
+    data: tuple[str, ...]
+    modes: tuple[str, ...]
+    budgets: tuple[float, ...] = (0.15,)
+    passages: str = "all"
+    form: str = "chat"
+    limit: int | None = None
+    seed: int = 0
+    answer_tokens: int = 24
+    kl_tokens: int = 8
+    engine_url: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.passages not in PASSAGES:
+            raise EvalError(f"passages are {' or '.join(PASSAGES)}, not {self.passages!r}")
+        if self.form not in FORMATS:
+            raise EvalError(f"unknown prompt format {self.form!r}: there are {', '.join(FORMATS)}")
+        if "outside" in self.modes and self.engine_url is None:
+            raise EvalError("mode 'outside' needs --engine-url")
+
+    def arms(self) -> list[Arm]:
+        outside = ("outside",) if self.engine_url else ()
+        return make_arms((*self.modes, *outside), self.budgets)
+
+
+class Run:
+    """One run in its folder: `run.json`, `results.jsonl`."""
+
+    def __init__(self, spec: RunSpec, settings: Settings, out: Path) -> None:
+        self._spec = spec
+        self._settings = settings
+        self._out = out
+        self._arms = spec.arms()
+        self._questions = load_questions(spec.data, spec.limit, spec.seed)
+        self.results = ResultFile(out / "results.jsonl")
+
+    async def measure(self) -> None:
+        """Measure what is not measured yet.
+
+        Raises:
+            EvalError: the folder holds a run of another spec, or the engine cannot do what is asked.
+        """
+        self._out.mkdir(parents=True, exist_ok=True)
+        self._claim()
+        finished = self.results.resume()
+        waiting = [question for question in self._questions if (question.dataset, question.id) not in finished]
+        if not waiting:
+            return
+        async with self._workplace() as asker:
+            with tqdm(total=len(self._questions), initial=len(finished), desc="Questions", unit="question") as bar:
+                for question in waiting:
+                    self.results.append(await asker.ask(question))
+                    bar.update()
+
+    def _claim(self) -> None:
+        """Write `run.json`, or check that the one there is of this spec and model."""
+        path = self._out / "run.json"
+        ours = json.loads(
+            json.dumps({"schema": RUN_SCHEMA, "spec": asdict(self._spec), "settings": self._of_settings()})
+        )
+        if path.exists():
+            theirs = json.loads(path.read_text(encoding="utf-8"))
+            differing = [name for part in ("spec", "settings") for name in _differing(ours[part], theirs.get(part, {}))]
+            if differing:
+                raise EvalError(f"{self._out} holds a run that differs in {', '.join(differing)}: choose another --out")
+            return
+        path.write_text(json.dumps(ours | {"machine": describe_machine()}, indent=1) + "\n", encoding="utf-8")
+
+    def _of_settings(self) -> dict[str, Any]:
+        settings = self._settings
+        names = (
+            "dtype",
+            "codec",
+            "codec_backend",
+            "passage_tokens",
+            "top_k",
+            "context_tokens",
+            "max_num_batched_tokens",
+        )
+        return {"model": settings.model_name, **{name: getattr(settings, name) for name in names}}
+
+    @asynccontextmanager
+    async def _workplace(self) -> AsyncIterator["_Asker"]:
+        spec = self._spec
+        async with AsyncExitStack() as stack:
+            folder = stack.enter_context(Scratch())
+            outside = await _connect(stack, spec.engine_url) if spec.engine_url else None
+            lab = await stack.enter_async_context(Lab.open(self._settings, folder))
+            library = await self._library(stack, lab, folder) if spec.passages == "cascade" else None
+            probe = Probe(spec.form, spec.answer_tokens, spec.kl_tokens, spec.seed)
+            yield _Asker(lab, Measurer(lab, self._arms, probe, outside), library, spec.answer_tokens)
+
+    async def _library(self, stack: AsyncExitStack, lab: Lab, folder: Path) -> Library:
+        from app.models import prepare_models
+        from cascade.embed import Embedder
+
+        settings = self._settings
+        embedder = Embedder(settings.embedder or prepare_models(settings.home).embedder)
+        opened = Library.open(lab, folder, embedder, settings.top_k, settings.context_tokens)
+        library = await stack.enter_async_context(opened)
+        for question in tqdm(self._questions, desc="Indexing documents", unit="question"):
+            await library.add(question.docs)
+        return library
+
+
+@dataclass(frozen=True)
+class _Asker:
+    """Takes one question from its documents to its records."""
+
+    lab: Lab
+    measurer: Measurer
+    library: Library | None
+    answer_tokens: int
+
+    async def ask(self, question: Question) -> list[Record]:
+        """Return the records of one question, its own last; one that does not fit the model is left out and says so."""
+        found = await self._find(question)
+        prompt = self.measurer.prompt(question, found.passages)
+        record = _question_record(question, found)
+        if reason := self._misfit(prompt):
+            return [replace(record, left_out=reason)]
+        saved = await self.lab.bank(found.passages)
+        answers = await self.measurer.measure(question, prompt, sum(found.select_s.values()))
+        return [*answers, replace(record, raw_bytes=saved.raw_bytes, stored_bytes=saved.stored_bytes)]
+
+    async def _find(self, question: Question) -> Found:
+        if self.library is not None:
+            return await self.library.find(question)
+        return all_passages(self.lab, question)
+
+    def _misfit(self, prompt: Prompt) -> str:
+        needed, limit = len(prompt.token_ids()) + self.answer_tokens, self.lab.engine.max_model_len
+        if not prompt.passages:
+            return "no passage was found"
+        return f"{needed} tokens with the answer, the model reads {limit}" if needed > limit else ""
+
+
+def run_eval(spec: RunSpec, settings: Settings, out: Path) -> Run:
+    """Measure a run to its end."""
+    run = Run(spec, settings, out)
+    asyncio.run(run.measure())
+    return run
+
+
+def _question_record(question: Question, found: Found) -> QuestionRecord:
+    return QuestionRecord(
+        id=question.id,
+        dataset=question.dataset,
+        question=question.question,
+        answers=question.answers,
+        gold=sorted(question.gold),
+        passages=[_passage(*named) for named in zip(found.passages, found.documents, strict=True)],
+        ranking=found.ranking,
+        select_s=found.select_s,
+    )
+
+
+def _passage(passage: Passage, document: str) -> dict[str, str]:
+    return {"document": document, "title": passage.title, "text": passage.text}
+
+
+async def _connect(stack: AsyncExitStack, url: str) -> OutsideEngine:
+    outside = OutsideEngine(url)
+    stack.push_async_callback(outside.close)
+    await outside.connect()
+    return outside
+
+
+def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> Sequence[str]:
+    return [name for name in ours if ours[name] != theirs.get(name)]
