@@ -1,48 +1,66 @@
-"""Keeping a tier within its capacity: least recently used chunks go first."""
+"""Keeping a tier within its capacity: above the high watermark chunks leave until the low one is reached."""
 
 import threading
 from collections.abc import Callable
 
+from store.index import Index
 from store.tier import Tier, TierEntry
+from store.transfers import Transfers
 
-HIGH_WATERMARK = 0.95
-LOW_WATERMARK = 0.85
-RESCAN_WRITES = 64
-"""Writes after which the directory is counted again, because other processes write there too."""
+BATCH = 64
 
 
 class Room:
-    """Tracks a tier's bytes and frees room by `move` when a write would pass the high watermark."""
+    """Frees a tier's room by `sink`, in the order of the eviction policy and never a pinned chunk.
 
-    def __init__(self, tier: Tier, move: Callable[[TierEntry], bool]) -> None:
+    In the background as a rule; a writer that finds no room at all frees what it needs itself.
+    """
+
+    def __init__(
+        self,
+        tier: Tier,
+        index: Index,
+        transfers: Transfers,
+        sink: Callable[[TierEntry], bool],
+        watermarks: tuple[float, float],
+    ) -> None:
         self._tier = tier
-        self._move = move
+        self._index = index
+        self._transfers = transfers
+        self._sink = sink
+        self._low, self._high = (share * tier.capacity_bytes for share in watermarks)
         self._lock = threading.Lock()
-        self._used = 0
-        self._writes_to_rescan = 0
 
     def reserve(self, size: int) -> bool:
-        """Make room for `size` bytes; False when the tier can never hold them."""
-        if size > self._tier.capacity_bytes:
+        """Whether `size` bytes may be written; makes room where that is needed."""
+        capacity = self._tier.capacity_bytes
+        if size > capacity:
             return False
+        used = self._index.used_bytes(self._tier.name) + size
+        return used <= capacity or self.shrink(capacity - size)
+
+    def relieve(self) -> None:
+        """Above the high watermark, begin to shrink to the low one."""
+        if self._index.used_bytes(self._tier.name) > self._high:
+            self._transfers.start(("shrink", self._tier.name), lambda: self.shrink(int(self._low)))
+
+    def shrink(self, target: int) -> bool:
+        """Sink chunks until the tier holds at most `target` bytes; False when what is left cannot leave."""
         with self._lock:
-            self._count(size)
-            if self._used > self._tier.capacity_bytes * HIGH_WATERMARK:
-                self._free(size)
-            return self._used <= self._tier.capacity_bytes
+            self._index.flush()
+            while self._index.used_bytes(self._tier.name) > target:
+                if not self._sink_batch(target):
+                    return False
+            return True
 
-    def _count(self, size: int) -> None:
-        if self._writes_to_rescan <= 0:
-            self._used = sum(entry.bytes for entry in self._tier.entries())
-            self._writes_to_rescan = RESCAN_WRITES
-        self._writes_to_rescan -= 1
-        self._used += size
-
-    def _free(self, size: int) -> None:
-        entries = sorted(self._tier.entries(), key=lambda entry: entry.last_used)
-        self._used = sum(entry.bytes for entry in entries) + size
-        for entry in entries:
-            if self._used <= self._tier.capacity_bytes * LOW_WATERMARK:
-                return
-            if self._move(entry):
-                self._used -= entry.bytes
+    def _sink_batch(self, target: int) -> bool:
+        excess = self._index.used_bytes(self._tier.name) - target
+        sunk = False
+        for entry in self._index.coldest(self._tier.name, BATCH):
+            if excess <= 0:
+                break
+            self._index.age(entry.key, self._tier.name)
+            if self._sink(entry):
+                excess -= entry.bytes
+                sunk = True
+        return sunk

@@ -19,7 +19,7 @@ class MissReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """One tier: what all processes hold there now, and this process's hits."""
+    """One tier: what all processes hold there, by the index, and this process's hits."""
 
     chunks: int
     bytes: int
@@ -31,8 +31,9 @@ class TierStats:
 class StoreStats:
     """Whole store. `misses` by `MissReason` value; bytes, seconds and counters are this process's since it started.
 
-    `encode_seconds` and `decode_seconds` are summed over threads' elapsed time; `counters` holds promotions, demotions,
-    evictions, discards, refusals, recovered temporary files and the byte coder's own calls.
+    `encode_seconds` and `decode_seconds` are summed over threads' elapsed time; `load_tokens_per_s` is what one thread
+    loads from each tier whose speed is known; `pins` are all that hold now. `counters` has promotions, demotions,
+    evictions, discards, refusals, recovered temporary files, errors of tiers and index, the byte coder's own calls.
     """
 
     tiers: Mapping[str, TierStats]
@@ -45,6 +46,8 @@ class StoreStats:
     backend: str
     backend_reason: str
     counters: Mapping[str, int]
+    load_tokens_per_s: Mapping[str, float]
+    pins: int
 
     @property
     def saved(self) -> float:

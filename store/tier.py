@@ -47,7 +47,7 @@ class Tier(Protocol):
         """Bytes this tier may hold."""
 
     def contains(self, key: ChunkKey) -> bool:
-        """True when a file of that key exists now."""
+        """True when a file of that key exists now. Raises OSError."""
 
     def open(self, key: ChunkKey) -> Source | None:
         """The file, or None when absent. Raises OSError."""

@@ -1,4 +1,4 @@
-"""The store: chunks in a memory and a disk tier behind one set of verbs."""
+"""The store: chunks in memory, on disk and in a remote store, behind one set of verbs."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -7,19 +7,33 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from store.breaker import BreakerTier
 from store.chunk import ChunkInfo, KVChunk
 from store.codec import Codecs, chain_for
 from store.config import StoreConfig
-from store.errors import CorruptChunk, StoreFull, TruncatedChunk, UnknownCodec, UnsupportedVersion
+from store.control import Control
+from store.errors import StoreFull
+from store.index import Index, Sighting
 from store.keys import ChunkKey
+from store.marks import Marks
+from store.placement import Placement
+from store.policy import make_policy
 from store.qatzip import open_deflate
 from store.reader import ChunkReader
-from store.room import Room
+from store.shelf import BAD_FILE, Shelf
+from store.speed import BreakEven, LoadSpeed
 from store.stats import MissReason, StoreStats, TierStats
 from store.tally import Tally
-from store.tier import LookupResult, Tier, TierEntry
+from store.tier import LookupResult, Tier
 from store.tiers.directory import DirectoryTier
+from store.transfers import Transfers
+from store.wrapped import MeteredTier, ReadAheadTier
 from store.writer import EncodedChunk, encode_chunk
+
+PREFILL_SPEED = "prefill_tokens_per_s"
+DEFAULT_PREFILL_TOKENS_PER_S = 1000.0
+_FETCH_THREADS = 8
+_TRANSFER_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,35 +46,46 @@ class PutResult:
 
 
 class TieredStore:
-    """Chunks by key, on disk and as fast copies in memory; thread-safe, shared with other processes by its files.
+    """Chunks by key, the fastest tier first; thread-safe, shared with other processes by its files.
 
     Every put writes to disk as well as to memory, so that losing tmpfs (reboot, a new container) loses nothing, and
     demoting from memory costs no write. Nothing is flushed to the medium: a power cut may take, or tear, what was put
     in its last half minute, and since every byte is under a checksum that is a counted miss (7 MB: 2 ms, flushed 5 ms
-    and the device's pace for everyone). A chunk that only disk has is promoted when used. Nothing here raises because
-    of a bad file: such a chunk is a counted miss and its file goes away.
+    and the device's pace for everyone). A chunk found only in a slower tier is promoted, in the background, when used.
+    Nothing here raises because of a bad file, medium or index: a chunk that cannot be served is a counted miss, and a
+    bad file goes away. `control` has the verbs of operators.
     """
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
-        self._memory: Tier = DirectoryTier("memory", config.memory_dir, config.memory_capacity_bytes)
-        self._disk: Tier = DirectoryTier("disk", config.disk_dir, config.disk_capacity_bytes)
-        self._tiers = (self._memory, self._disk)
-        self._rooms = {"memory": Room(self._memory, self._demote), "disk": Room(self._disk, self._evict)}
+        self._counters, self._hits, self._misses, self._io = Tally(), Tally(), Tally(), Tally()
+        self._fetches = ThreadPoolExecutor(_FETCH_THREADS, "kvfuse-fetch")
+        self._transfers = Transfers(_TRANSFER_THREADS, self._counters)
+        self._tiers = self._open_tiers(config)
+        self._index = Index(config.disk_dir, make_policy(config.policy), self._counters)
+        marks = Marks(self._index.database)
+        watermarks = (config.low_watermark, config.high_watermark)
+        self._placement = Placement(self._tiers, self._index, self._transfers, self._counters, watermarks)
         self._deflate = open_deflate(config.backend)
         self._codecs = Codecs(self._deflate)
-        self._pool = ThreadPoolExecutor(config.threads, "kvfuse-encode") if config.threads > 1 else None
-        self._counters, self._hits, self._misses, self._io = Tally(), Tally(), Tally(), Tally()
+        self._speed = LoadSpeed()
+        self._shelf = Shelf(self._codecs, self._decoded)
+        self._encoders = ThreadPoolExecutor(config.threads, "kvfuse-encode") if config.threads > 1 else None
+        self._prefill = self._index.fact(PREFILL_SPEED, DEFAULT_PREFILL_TOKENS_PER_S)
+        idle = {"memory": config.memory_idle_s, "disk": config.disk_idle_s}
+        self.control = Control(self._placement, marks, self._shelf, self._transfers, self.saved_s, idle)
         self._counters.add("recovered_temporaries", sum(tier.recover() for tier in self._tiers))
+        if self._index.database.fresh:
+            self._transfers.start("rebuild", self.control.rebuild_index)
 
     def contains_many(self, keys: Iterable[ChunkKey]) -> list[bool]:
         """Whether each key has a file in some tier; nothing is read and no miss is counted."""
-        return [self.lookup(key).hit for key in keys]
+        return [result.hit for result in self._fetches.map(self.lookup, keys)]
 
     def lookup(self, key: ChunkKey) -> LookupResult:
         """The fastest tier that has a file of `key`."""
         for tier in self._tiers:
-            if tier.contains(key):
+            if self._placement.has(tier, key):
                 return LookupResult(tier.name)
         return LookupResult.MISS
 
@@ -71,12 +96,11 @@ class TieredStore:
         """
         reason = MissReason.ABSENT
         for tier in self._tiers:
-            reader, failure = self._open_in(tier, key, fingerprint)
-            if reader is not None:
-                self._hits.add(tier.name)
-                self._after_hit(tier, key)
-                return reader
-            reason = failure if failure is not MissReason.ABSENT else reason
+            found = self._open_in(tier, key, fingerprint)
+            if isinstance(found, ChunkReader):
+                self._after_hit(tier, found)
+                return found
+            reason = found if found is not MissReason.ABSENT else reason
         self._misses.add(reason.value)
         return None
 
@@ -84,7 +108,7 @@ class TieredStore:
         """Remove a chunk whose content proved bad while reading; counted as a miss for `reason`."""
         self._misses.add(reason)
         self._counters.add("discards")
-        self.delete(key)
+        self._placement.delete(key)
 
     def put(self, chunk: KVChunk) -> PutResult:
         """Encode and write a chunk to disk and to memory; a tier that cannot take it is counted and left out.
@@ -95,28 +119,55 @@ class TieredStore:
         """
         present = self._present(chunk)
         if present is not None:
-            self._make_durable(chunk.key)
             return PutResult(chunk.raw_bytes, present, created=False)
         chain = chain_for(self._config.codec, chunk.layout.dtype)
         started = time.perf_counter()
-        encoded = encode_chunk(chunk, chain, self._codecs.get(chain, chunk.layout.dtype), self._pool)
+        encoded = encode_chunk(chunk, chain, self._codecs.get(chain, chunk.layout.dtype), self._encoders)
         self._io.add("encode_seconds", time.perf_counter() - started)
-        self._place(chunk.key, encoded)
+        self._place(chunk.info(chain), encoded)
         self._io.add("raw_bytes", encoded.raw_bytes)
         self._io.add("stored_bytes", encoded.stored_bytes)
         return PutResult(encoded.raw_bytes, encoded.stored_bytes, created=True)
 
     def delete(self, key: ChunkKey) -> bool:
-        """Remove a chunk from every tier; True when some tier had it."""
-        removed = [self._remove(tier, key) for tier in self._tiers]
-        return any(removed)
+        """Remove a chunk from every tier, pinned or not, with all that is known of it; True when some tier had it."""
+        removed = self._placement.delete(key)
+        self._index.forget([key])
+        return removed
+
+    def tell_prefill_speed(self, tokens_per_s: float) -> None:
+        """Say how fast the engine computes a prompt; what a hit saves is reckoned by it, in every process."""
+        self._prefill = tokens_per_s
+        self._index.set_fact(PREFILL_SPEED, tokens_per_s)
+
+    def saved_s(self, tokens: int) -> float:
+        """Prefill seconds that `tokens` tokens cost the engine."""
+        return tokens / self._prefill
+
+    def worth_loading(self, tokens: int, tier: str, prefill_tokens_per_s: float | None = None) -> BreakEven:
+        """Whether loading a chunk of `tokens` tokens from `tier` is faster than computing it, with both estimates.
+
+        The loading speed is this process's own, of one thread; the prefill speed the one told last unless given.
+        """
+        return self._speed.compare(tokens, tier, prefill_tokens_per_s or self._prefill)
+
+    def sweep(self) -> None:
+        """Carry out due appointments and sink idle chunks; any process may call it, now and then."""
+        self._index.flush()
+        self.control.sweep()
+
+    def settle(self) -> None:
+        """Wait for what runs in the background, and bring the index up to date."""
+        self._transfers.settle()
+        self._index.flush()
 
     def stats(self) -> StoreStats:
-        """Snapshot; counts the files of both tiers."""
+        """Snapshot; reads totals of the index, not the tiers."""
         io = self._io.snapshot()
         counters = self._counters.snapshot() | self._deflate.counters.snapshot()
+        totals = self._index.totals()
         return StoreStats(
-            tiers={tier.name: self._tier_stats(tier) for tier in self._tiers},
+            tiers={tier.name: self._tier_stats(tier, *totals.get(tier.name, (0, 0))) for tier in self._tiers},
             misses=_whole(self._misses.snapshot()),
             raw_bytes=int(io.get("raw_bytes", 0)),
             stored_bytes=int(io.get("stored_bytes", 0)),
@@ -126,12 +177,17 @@ class TieredStore:
             backend=self._deflate.backend,
             backend_reason=self._deflate.reason,
             counters=_whole(counters),
+            load_tokens_per_s=self._speed.snapshot(),
+            pins=self.control.pins(),
         )
 
     def close(self) -> None:
-        """End the encoding threads; open readers stay usable."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        """End the threads; open readers of local files stay usable."""
+        self._transfers.close()
+        for pool in (self._encoders, self._fetches):
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
+        self._index.close()
 
     def __enter__(self) -> Self:
         return self
@@ -141,102 +197,84 @@ class TieredStore:
     ) -> None:
         self.close()
 
-    def _open_in(self, tier: Tier, key: ChunkKey, fingerprint: str) -> tuple[ChunkReader | None, MissReason]:
-        try:
-            data = tier.open(key)
-            if data is None:
-                return None, MissReason.ABSENT
-            reader = ChunkReader(data, self._codecs, self._decoded)
-        except (UnsupportedVersion, UnknownCodec):
-            return None, MissReason.UNSUPPORTED
-        except CorruptChunk as error:
-            self._remove(tier, key)
-            return None, MissReason.TRUNCATED if isinstance(error, TruncatedChunk) else MissReason.BAD_HEADER
-        except OSError:
-            return None, MissReason.IO_ERROR
-        if reader.info.key != key:
-            self._remove(tier, key)
-            return None, MissReason.BAD_HEADER
-        return (reader, MissReason.ABSENT) if reader.info.fingerprint == fingerprint else (None, MissReason.STALE)
+    def _open_tiers(self, config: StoreConfig) -> Sequence[Tier]:
+        local: list[Tier] = [
+            DirectoryTier("memory", config.memory_dir, config.memory_capacity_bytes),
+            DirectoryTier("disk", config.disk_dir, config.disk_capacity_bytes),
+        ]
+        tiers: list[Tier] = [MeteredTier(tier, self._counters) for tier in local]
+        if config.remote_url:
+            tiers.append(self._open_remote(config))
+        return tiers
+
+    def _open_remote(self, config: StoreConfig) -> Tier:
+        from store.tiers.remote import ObjectTier, open_object_store
+
+        remote = ObjectTier("remote", open_object_store(config.remote_url), config.remote_capacity_bytes)
+        guarded = BreakerTier(MeteredTier(remote, self._counters), self._counters)
+        return ReadAheadTier(guarded, self._fetches)
+
+    def _open_in(self, tier: Tier, key: ChunkKey, fingerprint: str) -> ChunkReader | MissReason:
+        found = self._shelf.open(tier, key, fingerprint)
+        if found in BAD_FILE:
+            self._placement.remove(tier, key)
+        return found
+
+    def _after_hit(self, tier: Tier, reader: ChunkReader) -> None:
+        key, tokens = reader.info.key, reader.info.tokens
+        self._hits.add(tier.name)
+        if tier is not self._tiers[0]:
+            self._transfers.start(("promote", key), lambda: self._placement.promote(key))
+        self._touch(key)
+        saved = self.saved_s(tokens)
+        gained = max(0.0, saved - (self._speed.compare(tokens, tier.name, self._prefill).load_s or 0.0))
+        use = Sighting(reader.info, tier.name, reader.stored_bytes, saved, time.time(), 1, gained)
+        if self._index.note(use):
+            self._transfers.start("flush", self._index.flush)
+
+    def _touch(self, key: ChunkKey) -> None:
+        """Mark every local copy as used, lest a slower tier takes the hottest chunks for its coldest."""
+        for tier in self._tiers:
+            tier.touch(key)
 
     def _present(self, chunk: KVChunk) -> int | None:
         """Stored bytes of the readable duplicate of `chunk`, or None."""
         for tier in self._tiers:
-            reader, _ = self._open_in(tier, chunk.key, chunk.fingerprint)
-            if reader is not None and _same(reader.info, chunk):
-                for holder in self._tiers:
-                    holder.touch(chunk.key)
-                return reader.stored_bytes
+            found = self._open_in(tier, chunk.key, chunk.fingerprint)
+            if isinstance(found, ChunkReader) and _same(found.info, chunk):
+                self._touch(chunk.key)
+                self._make_durable(chunk.key, tier)
+                return found.stored_bytes
         return None
 
-    def _place(self, key: ChunkKey, encoded: EncodedChunk) -> None:
-        """Write to every tier, durable ones first; what a refusing tier holds of the key goes: it was not readable."""
-        written = 0
-        for tier in reversed(self._tiers):
-            if self._write(tier, key, encoded.parts, encoded.stored_bytes):
-                written += 1
+    def _make_durable(self, key: ChunkKey, holder: Tier) -> None:
+        disk = self._tiers[1]
+        if holder is self._tiers[0] and not self._placement.has(disk, key):
+            self._placement.copy(key, holder, disk)
+
+    def _place(self, info: ChunkInfo, encoded: EncodedChunk) -> None:
+        """Write to memory and disk; what a refusing tier holds of the key goes, because it was not readable."""
+        size, written = encoded.stored_bytes, []
+        for tier in self._tiers[1::-1]:
+            if self._placement.write(tier, info.key, encoded.parts, size):
+                written.append(tier.name)
             else:
-                self._remove(tier, key)
+                self._counters.add(f"{tier.name}_refusals")
+                self._placement.remove(tier, info.key)
         if not written:
             self._counters.add("refusals")
-            raise StoreFull(f"chunk {key}: {encoded.stored_bytes} bytes fit in no tier")
+            raise StoreFull(f"chunk {info.key}: {size} bytes fit in no tier")
+        now, saved = time.time(), self.saved_s(info.tokens)
+        self._index.see(*(Sighting(info, name, size, saved, now) for name in written))
+        self._placement.relieve()
 
-    def _make_durable(self, key: ChunkKey) -> None:
-        if not self._disk.contains(key):
-            self._copy(key, self._memory, self._disk)
-
-    def _after_hit(self, tier: Tier, key: ChunkKey) -> None:
-        if tier is self._disk and self._promote(key):
-            self._counters.add("promotions")
-        for holder in self._tiers:
-            holder.touch(key)
-
-    def _promote(self, key: ChunkKey) -> bool:
-        return self._copy(key, self._disk, self._memory)
-
-    def _demote(self, entry: TierEntry) -> bool:
-        """Take a chunk out of memory once disk has it, or drop it when disk refuses it."""
-        if not self._disk.contains(entry.key) and not self._copy(entry.key, self._memory, self._disk):
-            self._counters.add("evictions")
-        else:
-            self._counters.add("demotions")
-        return self._remove(self._memory, entry.key)
-
-    def _evict(self, entry: TierEntry) -> bool:
-        self._counters.add("evictions")
-        return self._remove(self._disk, entry.key)
-
-    def _copy(self, key: ChunkKey, source: Tier, target: Tier) -> bool:
-        try:
-            data = source.open(key)
-        except OSError:
-            return False
-        return data is not None and self._write(target, key, (data.read(0, data.size),), data.size)
-
-    def _write(self, tier: Tier, key: ChunkKey, parts: Sequence[bytes | memoryview], size: int) -> bool:
-        try:
-            if not self._rooms[tier.name].reserve(size):
-                return False
-            tier.write(key, parts)
-        except OSError:
-            self._counters.add(f"{tier.name}_write_errors")
-            return False
-        return True
-
-    def _remove(self, tier: Tier, key: ChunkKey) -> bool:
-        try:
-            return tier.delete(key)
-        except OSError:
-            self._counters.add(f"{tier.name}_delete_errors")
-            return False
-
-    def _decoded(self, reader: ChunkReader, decoded_bytes: int, seconds: float) -> None:
+    def _decoded(self, tier: str, reader: ChunkReader, decoded_bytes: int, seconds: float) -> None:
         self._io.add("decode_seconds", seconds)
         self._io.add("decoded_bytes", decoded_bytes)
+        self._speed.observe(tier, reader.info.tokens / reader.info.layout.layers, seconds)
 
-    def _tier_stats(self, tier: Tier) -> TierStats:
-        sizes = [entry.bytes for entry in tier.entries()]
-        return TierStats(len(sizes), sum(sizes), tier.capacity_bytes, int(self._hits[tier.name]))
+    def _tier_stats(self, tier: Tier, chunks: int, size: int) -> TierStats:
+        return TierStats(chunks, size, tier.capacity_bytes, int(self._hits[tier.name]))
 
 
 def _same(info: ChunkInfo, chunk: KVChunk) -> bool:
