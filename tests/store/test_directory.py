@@ -1,5 +1,7 @@
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,30 @@ def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"exist|directory") as error:
         tier.write(KEY, (b"x",))
     assert not isinstance(error.value, TierFull)
+
+
+def test_foreign_files_are_not_chunks(tmp_path: Path) -> None:
+    tier = DirectoryTier("memory", tmp_path, 1 << 20)
+    tier.write(KEY, (b"abc",))
+    (tier.path(KEY).parent / "README.kvc").write_bytes(b"x")
+    (tier.path(KEY).parent / ("a" * 64)).write_bytes(b"x")
+    assert [entry.key for entry in tier.entries()] == [KEY]
+
+
+def test_touching_is_using(tmp_path: Path) -> None:
+    tier = DirectoryTier("memory", tmp_path, 1 << 20)
+    tier.write(KEY, (b"abc",))
+    os.utime(tier.path(KEY), (1, 1))
+    assert [entry.last_used for entry in tier.entries()] == [1]
+    tier.touch(KEY)
+    assert [entry.last_used > 1 for entry in tier.entries()] == [True]
+
+
+def test_a_failing_source_leaves_no_temporary_file(tmp_path: Path) -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"abc"
+        raise RuntimeError("source failed")
+
+    with pytest.raises(RuntimeError, match="source failed"):
+        DirectoryTier("memory", tmp_path, 1 << 20).write(KEY, parts())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
