@@ -65,12 +65,12 @@ class Condition:
     def _names(self, name: str, arm: Mapping[str, Any]) -> bool:
         if self.arm == FUSED:
             return serves(arm)
-        return self.arm in (name, arm["mode"])
+        return self.arm in (name, str(arm["mode"]))
 
 
 def serves(arm: Mapping[str, Any]) -> bool:
     """Whether an arm recomputes some of what it reuses."""
-    return arm["tokens"]["recomputed"] > 0
+    return bool(arm["tokens"]["recomputed"] > 0)
 
 
 def check(conditions: Sequence[str], summary: Mapping[str, Any]) -> list[str]:
