@@ -1,7 +1,7 @@
 """The store: chunks in memory, on disk and in a remote store, behind one set of verbs."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -53,15 +53,15 @@ class TieredStore:
     in its last half minute, and since every byte is under a checksum that is a counted miss (7 MB: 2 ms, flushed 5 ms
     and the device's pace for everyone). A chunk found only in a slower tier is promoted, in the background, when used.
     Nothing here raises because of a bad file, medium or index: a chunk that cannot be served is a counted miss, and a
-    bad file goes away. `control` has the verbs of operators.
+    bad file goes away. `control` has the verbs of operators. `wrap` adds behaviour to each tier, next to its medium.
     """
 
-    def __init__(self, config: StoreConfig) -> None:
+    def __init__(self, config: StoreConfig, wrap: Callable[[Tier], Tier] = lambda tier: tier) -> None:
         self._config = config
         self._counters, self._hits, self._misses, self._io = Tally(), Tally(), Tally(), Tally()
         self._fetches = ThreadPoolExecutor(_FETCH_THREADS, "kvfuse-fetch")
         self._transfers = Transfers(_TRANSFER_THREADS, self._counters)
-        self._tiers = self._open_tiers(config)
+        self._tiers = self._open_tiers(config, wrap)
         self._index = Index(config.disk_dir, make_policy(config.policy), self._counters)
         marks = Marks(self._index.database)
         watermarks = (config.low_watermark, config.high_watermark)
@@ -197,22 +197,19 @@ class TieredStore:
     ) -> None:
         self.close()
 
-    def _open_tiers(self, config: StoreConfig) -> Sequence[Tier]:
-        local: list[Tier] = [
+    def _open_tiers(self, config: StoreConfig, wrap: Callable[[Tier], Tier]) -> Sequence[Tier]:
+        local = (
             DirectoryTier("memory", config.memory_dir, config.memory_capacity_bytes),
             DirectoryTier("disk", config.disk_dir, config.disk_capacity_bytes),
-        ]
-        tiers: list[Tier] = [MeteredTier(tier, self._counters) for tier in local]
+        )
+        tiers: list[Tier] = [MeteredTier(wrap(tier), self._counters) for tier in local]
         if config.remote_url:
-            tiers.append(self._open_remote(config))
+            from store.tiers.remote import ObjectTier, open_object_store
+
+            remote = ObjectTier("remote", open_object_store(config.remote_url), config.remote_capacity_bytes)
+            guarded = BreakerTier(MeteredTier(wrap(remote), self._counters), self._counters)
+            tiers.append(ReadAheadTier(guarded, self._fetches))
         return tiers
-
-    def _open_remote(self, config: StoreConfig) -> Tier:
-        from store.tiers.remote import ObjectTier, open_object_store
-
-        remote = ObjectTier("remote", open_object_store(config.remote_url), config.remote_capacity_bytes)
-        guarded = BreakerTier(MeteredTier(remote, self._counters), self._counters)
-        return ReadAheadTier(guarded, self._fetches)
 
     def _open_in(self, tier: Tier, key: ChunkKey, fingerprint: str) -> ChunkReader | MissReason:
         found = self._shelf.open(tier, key, fingerprint)
@@ -253,9 +250,14 @@ class TieredStore:
             self._placement.copy(key, holder, disk)
 
     def _place(self, info: ChunkInfo, encoded: EncodedChunk) -> None:
-        """Write to memory and disk; what a refusing tier holds of the key goes, because it was not readable."""
-        size, written = encoded.stored_bytes, []
-        for tier in self._tiers[1::-1]:
+        """Write to memory and disk, or where neither takes it to a remote tier.
+
+        What a refusing tier holds of the key goes, because it was not readable.
+        """
+        size, written = encoded.stored_bytes, list[str]()
+        for tier in (*self._tiers[1::-1], *self._tiers[2:]):
+            if tier in self._tiers[2:] and written:
+                break
             if self._placement.write(tier, info.key, encoded.parts, size):
                 written.append(tier.name)
             else:
