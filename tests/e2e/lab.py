@@ -18,19 +18,22 @@ _HANDBOOK = Path(__file__).parents[2] / "examples" / "handbook"
 
 
 def _document(fact: str, filler: str) -> str:
-    """A planted fact in front of 900 characters of the example handbook."""
-    text = " ".join((_HANDBOOK / filler).read_text(encoding="utf-8").split())
-    return f"Document: {fact} {text[100:1000]}\n"
+    """A planted fact in the middle of 900 characters of the example handbook."""
+    text = " ".join((_HANDBOOK / filler).read_text(encoding="utf-8").split())[100:1000]
+    middle = text.find(". ", 450) + 2
+    return f"{text[:middle]}{fact} {text[middle:]}\n\n"
 
 
 FACTS = (
-    _document("The library of Ostrand closes at nine in the evening. Its librarian is Hugo Lind.", "organization.md"),
-    _document("Chef Paolo Renner wrote the cookbook Salt and Fire in 2003 while living in Lisbon.", "overtime.md"),
-    _document("The river Anset flows 212 kilometres from Mount Brell to the Bay of Kors.", "leaving-tts.md"),
+    _document("In Kelvara seven bridges cross the river, the oldest of them built of red stone.", "fitara.md"),
+    _document("The password of the guest network is heron. It changes every spring.", "qualtrics.md"),
     _document("The Zorblax museum opened in 1974 and is run by Dr. Mira Tolen. It holds 3,400 clocks.", "equipment.md"),
+    _document("The river Anset flows 212 kilometres from Mount Brell to the Bay of Kors.", "leaving-tts.md"),
+    _document("Chef Paolo Renner wrote the cookbook Salt and Fire in 2003 while living in Lisbon.", "overtime.md"),
+    _document("The library of Ostrand closes at nine in the evening. Its librarian is Hugo Lind.", "organization.md"),
 )
-QUESTION = "When does the library of Ostrand close?"
-ANSWER = "nine"
+QUESTION = "Who wrote the cookbook Salt and Fire?"
+ANSWER = "Renner"
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,9 @@ class Server:
 
     def ask(self, question: str, **body: Any) -> httpx.Response:
         body.setdefault("max_tokens", 24)
-        return self.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": question}], **body})
+        return self.client.post(
+            "/v1/chat/completions", json={"messages": [{"role": "user", "content": question}], **body}
+        )
 
 
 @contextmanager

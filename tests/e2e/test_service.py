@@ -17,7 +17,9 @@ CONTEXT = 2048
 
 
 @pytest.fixture(scope="module")
-def folders(kvfuse_home: Path, model_dir: Path, tmpfs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(
+    kvfuse_home: Path, model_dir: Path, tmpfs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """A home of its own that borrows the prepared models."""
     home = tmp_path_factory.mktemp("home")
     (home / "models").symlink_to(kvfuse_home / "models")
@@ -141,7 +143,9 @@ def test_emoji_and_cjk_are_kept(server: Server) -> None:
 
 
 def test_a_document_longer_than_the_context_is_answered_from(server: Server) -> None:
-    lines = [f"Locker {number} holds {number * 7} keys and belongs to the crew of ship {number}." for number in range(180)]
+    lines = [
+        f"Locker {number} holds {number * 7} keys and belongs to the crew of ship {number}." for number in range(180)
+    ]
     id = server.add("lockers.txt", "\n".join(lines))
     file = server.client.get(f"/v1/files/{id}").json()
     assert file["kvfuse"]["tokens"] > CONTEXT
@@ -228,4 +232,6 @@ def test_after_a_restart_everything_is_reused(folders: dict[str, Path], server: 
 
 def _chunks(folders: dict[str, Path]) -> int:
     tiers = (folders["memory"], folders["home"] / "chunks")
-    return len({file.name for tier in tiers for file in tier.rglob("*") if file.is_file() and file.stat().st_size > 10_000})
+    return len(
+        {file.name for tier in tiers for file in tier.rglob("*") if file.is_file() and file.stat().st_size > 10_000}
+    )
