@@ -19,7 +19,7 @@ from tests.store.files import encode, read_all
 LAYOUT = KVLayout(layers=2, kv_heads=2, head_dim=8, dtype=KVDType.BF16)
 CHUNKS = [
     KVChunk(chunk_key(FINGERPRINT, "", [seed]), FINGERPRINT, LAYOUT, 17, gaussian(LAYOUT, 40, seed))
-    for seed in range(8)
+    for seed in range(6)
 ]
 SIZE = max(len(encode(chunk)) for chunk in CHUNKS)
 WHICH = st.integers(0, len(CHUNKS) - 1)
@@ -27,7 +27,7 @@ TIERS = st.sampled_from(["memory", "disk", "remote"])
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Memory holds four chunks, disk six, the remote tier all. `kept` are the chunks that nothing may lose."""
+    """Memory holds two chunks, disk three, the remote tier all. `kept` are the chunks that nothing may lose."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.config = StoreConfig(
             self.root / "memory",
             self.root / "disk",
-            4 * SIZE,
-            6 * SIZE,
+            2 * SIZE,
+            3 * SIZE,
             backend=Backend.SOFTWARE,
             threads=1,
             remote_url=(self.root / "remote").as_uri(),
