@@ -10,13 +10,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from app.config import Settings
 from app.engine import Engine, EngineConfig, EngineError, Sampling, Saved
 from app.eval.errors import EvalError
 from app.eval.metrics import LogProbs, dense
 from app.eval.prompt import Prompt
 from app.language import Language
-from cascade.types import Document, MediaType, Passage, Stage
+from cascade.types import Document, MediaType, Passage, SourceText, Stage
 from fuse.plan import PolicySpec, SaveOrder
 from store.keys import ChunkKey, chunk_key
 
@@ -75,10 +77,11 @@ class Scratch(AbstractContextManager[Path]):
 class Lab:
     """Measures one engine. Requests are meant to run one at a time unless load is what is measured."""
 
-    def __init__(self, engine: Engine, language: Language, passage_tokens: int) -> None:
+    def __init__(self, engine: Engine, language: Language, memory: Path, passage_tokens: int) -> None:
         self.engine = engine
         self.language = language
         self.passage_tokens = passage_tokens
+        self._memory = memory
         self._banked: dict[str, Saved] = {}
 
     @classmethod
@@ -117,7 +120,7 @@ class Lab:
             await engine.start()
             if not engine.fusable:
                 raise EvalError(f"{language.model.name} cannot be fused: {engine.refusal}")
-            yield cls(engine, language, settings.passage_tokens)
+            yield cls(engine, language, store.memory_dir, settings.passage_tokens)
         finally:
             await engine.stop()
 
@@ -126,7 +129,7 @@ class Lab:
         from cascade.passages import PassageMaker
 
         maker = PassageMaker(self.language.plain, self._key, self.passage_tokens)
-        return maker.make(_document(id, title, media_type), text)
+        return maker.make(_document(id, title, media_type), SourceText(text))
 
     async def bank(self, passages: Iterable[Passage]) -> Saved:
         """Compute and store the chunks that this lab has not stored yet; bytes of them all."""
@@ -142,6 +145,21 @@ class Lab:
         end = len(head) + len(passage.token_ids)
         order = SaveOrder(ChunkKey(passage.chunk_key), self.language.fingerprint, len(head), end)
         return await self.engine.save([*head, *passage.token_ids], order)
+
+    def layer_bytes(self, passages: Sequence[Passage]) -> dict[str, list[int]]:
+        """Stored bytes of K and V by layer, over stored passages."""
+        from store.format import read_header
+        from store.tiers.directory import DirectoryTier
+
+        tier = DirectoryTier("memory", self._memory, 1)
+        total: list[Any] = []
+        for passage in passages:
+            if (source := tier.open(ChunkKey(passage.chunk_key))) is not None:
+                header = read_header(source)
+                payloads = np.diff(header.offsets).reshape(header.checksums.shape)
+                total.append(payloads.sum(axis=(1, 3)))
+        layers = sum(total)
+        return {"k": layers[:, 0].tolist(), "v": layers[:, 1].tolist()} if total else {}
 
     async def answer(self, prompt: Prompt, policy: PolicySpec | None, sampling: Sampling, salt: str) -> Answer:
         """Generate one answer, by an ordinary prefill if `policy` is None.

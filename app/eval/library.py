@@ -72,20 +72,21 @@ class Library:
 
     async def find(self, question: Question) -> Found:
         """Choose passages for a question out of the whole library."""
-        everything = await self._retriever.search(question.question, RANKED, 1 << 30)
+        everything = await self._retriever.rank(question.question)
         selection = await self._retriever.search(question.question, self._top_k, self._context_tokens)
         names = self._names | {self._ids[doc.title, doc.text]: doc.id for doc in question.docs}
         chosen = tuple(scored.passage for scored in reversed(selection.passages))
         return Found(
             chosen,
             tuple(names[passage.document_id] for passage in chosen),
-            tuple(dict.fromkeys(names[scored.passage.document_id] for scored in everything.passages)),
+            tuple(dict.fromkeys(names[scored.passage.document_id] for scored in everything[:RANKED])),
             {stage: milliseconds / 1000 for stage, milliseconds in selection.timings_ms.items()},
         )
 
     async def _add(self, doc: Doc) -> str:
-        parsed = ParsedDocument(doc.title, doc.text, MediaType.TEXT)
-        result = await self._catalog.add(f"{doc.id}.txt", f"{doc.title}\n{doc.text}".encode(), parsed)
+        content = f"{doc.title}\n{doc.text}".encode()
+        result = await self._catalog.add(f"{doc.id}.txt", content, MediaType.TEXT)
+        await self._catalog.parsed(result.document.id, ParsedDocument(doc.title, doc.text, MediaType.TEXT))
         made = self._lab.passages(result.document.id, doc.title, doc.text)
         texts = [f"{passage.title}\n{passage.text}" for passage in made]
         embeddings = await asyncio.to_thread(self._embedder.embed, texts)

@@ -153,7 +153,9 @@ class _Asker:
             return [replace(record, left_out=reason)]
         saved = await self.lab.bank(found.passages)
         answers = await self.measurer.measure(question, prompt, sum(found.select_s.values()))
-        return [*answers, replace(record, raw_bytes=saved.raw_bytes, stored_bytes=saved.stored_bytes)]
+        layers = self.lab.layer_bytes(found.passages)
+        record = replace(record, raw_bytes=saved.raw_bytes, stored_bytes=saved.stored_bytes, layer_bytes=layers)
+        return [*answers, record]
 
     async def _find(self, question: Question) -> Found:
         if self.library is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.eval import metrics
 from app.eval.bootstrap import bootstrap, paired_difference
@@ -118,7 +119,20 @@ def _arm(
 
 def _store(questions: Sequence[QuestionRecord]) -> dict[str, Any]:
     raw, stored = (sum(getattr(asked, name) for asked in questions) for name in ("raw_bytes", "stored_bytes"))
-    return {"raw_bytes": raw, "stored_bytes": stored, "saved": 1 - stored / raw if raw else 0.0}
+    layers = {
+        half: np.sum([asked.layer_bytes[half] for asked in questions if asked.layer_bytes], axis=0) for half in "kv"
+    }
+    return {
+        "raw_bytes": raw,
+        "stored_bytes": stored,
+        "saved": 1 - stored / raw if raw else 0.0,
+        "saved_by_layer": {half: _saved(raw, stored) for half, stored in layers.items() if np.ndim(stored)},
+    }
+
+
+def _saved(raw: int, layers: NDArray[np.int64]) -> list[float]:
+    """Saved share of each layer's half, K or V: all have the same raw size."""
+    return [1 - float(stored) * 2 * len(layers) / raw for stored in layers]
 
 
 def _cascade(questions: Sequence[QuestionRecord]) -> dict[str, Any] | None:
