@@ -95,10 +95,13 @@ class Engine:
 
     async def start(self) -> None:
         """Load the model (seconds to minutes) and bind the connector to it."""
-        self._llm = llm = await asyncio.to_thread(_load, self._config)
-        self.max_model_len = llm.model_config.max_model_len
+        await asyncio.to_thread(self._load)
         (bound, *_) = await self._rpc("kvfuse_bind")
         self.fusable, self.refusal = bound["fusable"], bound["reason"]
+
+    def _load(self) -> None:
+        self._llm = _make_llm(self._config)
+        self.max_model_len = self._llm.model_config.max_model_len
 
     def refuse(self, reason: str) -> None:
         """Serve without fusion from now on."""
@@ -211,7 +214,7 @@ class Engine:
         return self._llm
 
 
-def _load(config: EngineConfig) -> "AsyncLLM":
+def _make_llm(config: EngineConfig) -> "AsyncLLM":
     _set_environment(config)
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs

@@ -24,7 +24,6 @@ from app.service_api import Service
 logger = logging.getLogger(__name__)
 
 MAX_JSON_BYTES = 4 * 2**20
-MULTIPART_BYTES = 64 * 2**10  # boundaries, headers and small fields around an uploaded file
 
 _ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in ("4XX", "5XX")}
 
@@ -68,7 +67,7 @@ def _add_routes(app: FastAPI) -> None:
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     def body_limit(path: str) -> int:
-        return settings.max_upload_bytes + MULTIPART_BYTES if path == "/v1/files" else MAX_JSON_BYTES
+        return settings.max_upload_bytes if path == "/v1/files" else MAX_JSON_BYTES
 
     app.add_middleware(BodyLimit, limit_of=body_limit)
     app.add_middleware(BearerAuth, keys=settings.api_keys)

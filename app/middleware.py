@@ -17,6 +17,7 @@ from app.responses import error_response
 logger = logging.getLogger(__name__)
 
 CLIENT_CLOSED_REQUEST = 499
+OVERHEAD_BYTES = 64 * 2**10  # boundaries, headers and small fields around an uploaded file
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -68,7 +69,8 @@ class _Response:
 class BodyLimit:
     """Stops reading a body at the limit of its path, so that no request is buffered beyond it.
 
-    ``limit_of`` gives the limit of a path in bytes.
+    ``limit_of`` gives the limit of a path in bytes; `OVERHEAD_BYTES` more are let through for the form around an
+    upload, whose own size its route checks.
     """
 
     def __init__(self, app: ASGIApp, limit_of: Callable[[str], int]) -> None:
@@ -81,7 +83,7 @@ class BodyLimit:
             return
         limit = self._limit_of(scope["path"])
         declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdecimal() and int(declared) > limit:
+        if declared.isdecimal() and int(declared) > limit + OVERHEAD_BYTES:
             raise _too_large(limit)
         await self._app(scope, _limited(receive, limit), send)
 
@@ -93,7 +95,7 @@ def _limited(receive: Receive, limit: int) -> Receive:
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))
-        if received > limit:
+        if received > limit + OVERHEAD_BYTES:
             raise _too_large(limit)
         return message
 
