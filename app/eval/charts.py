@@ -37,7 +37,7 @@ _STAGES = {
 
 def quality_against_time(summary: Summary, answers: Sequence[AnswerRecord]) -> go.Figure:
     """Agreement of the answers with full prefill's over time to first token, with the Pareto front."""
-    arms, figure = overall(summary), _figure("median time to first token, s", "F1 against full prefill's answer")
+    arms, figure = overall(summary), _figure("median time to first token, s", "F1 vs full prefill")
     points = []
     for number, (name, arm) in enumerate(arms.items()):
         quality, time = arm["quality"]["f1_vs_full"], arm["ttft_s"]["p50"]
@@ -189,7 +189,7 @@ def _figure(x_title: str, y_title: str) -> go.Figure:
         margin={"l": 10, "r": 10, "t": 10, "b": 10},
         height=420,
         legend={"orientation": "h", "yanchor": "top", "y": -0.22, "x": 0, "xanchor": "left"},
-        xaxis={"title": {"text": x_title}, "automargin": True},
-        yaxis={"title": {"text": y_title}, "automargin": True},
+        xaxis={"title": {"text": x_title, "font": {"size": 13}}, "automargin": True},
+        yaxis={"title": {"text": y_title, "font": {"size": 13}}, "automargin": True},
     )
     return figure

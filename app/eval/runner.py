@@ -49,6 +49,7 @@ class RunSpec:
             raise EvalError(f"unknown prompt format {self.form!r}: there are {', '.join(FORMATS)}")
         if "outside" in self.modes and self.engine_url is None:
             raise EvalError("mode 'outside' needs --engine-url")
+        self.arms()
 
     def arms(self) -> list[Arm]:
         outside = ("outside",) if self.engine_url else ()
@@ -62,27 +63,33 @@ class Run:
         self._spec = spec
         self._settings = settings
         self._out = out
-        self._arms = spec.arms()
         self._questions = load_questions(spec.data, spec.limit, spec.seed)
         self.results = ResultFile(out / "results.jsonl")
 
     async def measure(self) -> None:
-        """Measure what is not measured yet.
+        """Start an engine and measure what is not measured yet.
 
         Raises:
             EvalError: the folder holds a run of another spec, or the engine cannot do what is asked.
         """
+        if self.waiting():
+            async with self._workplace() as asker:
+                await self.work_off(asker)
+
+    def waiting(self) -> list[Question]:
+        """Claim the folder; return the questions that it holds no result of. Raises EvalError as `measure` does."""
         self._out.mkdir(parents=True, exist_ok=True)
         self._claim()
         finished = self.results.resume()
-        waiting = [question for question in self._questions if (question.dataset, question.id) not in finished]
-        if not waiting:
-            return
-        async with self._workplace() as asker:
-            with tqdm(total=len(self._questions), initial=len(finished), desc="Questions", unit="question") as bar:
-                for question in waiting:
-                    self.results.append(await asker.ask(question))
-                    bar.update()
+        return [question for question in self._questions if (question.dataset, question.id) not in finished]
+
+    async def work_off(self, asker: "Asker") -> None:
+        """Ask every question that is waiting."""
+        waiting, total = self.waiting(), len(self._questions)
+        with tqdm(total=total, initial=total - len(waiting), desc="Questions", unit="question") as bar:
+            for question in waiting:
+                self.results.append(await asker.ask(question))
+                bar.update()
 
     def _claim(self) -> None:
         """Write `run.json`, or check that the one there is of this spec and model."""
@@ -112,15 +119,14 @@ class Run:
         return {"model": settings.model_name, **{name: getattr(settings, name) for name in names}}
 
     @asynccontextmanager
-    async def _workplace(self) -> AsyncIterator["_Asker"]:
+    async def _workplace(self) -> AsyncIterator["Asker"]:
         spec = self._spec
         async with AsyncExitStack() as stack:
             folder = stack.enter_context(Scratch())
             outside = await _connect(stack, spec.engine_url) if spec.engine_url else None
             lab = await stack.enter_async_context(Lab.open(self._settings, folder))
             library = await self._library(stack, lab, folder) if spec.passages == "cascade" else None
-            probe = Probe(spec.form, spec.answer_tokens, spec.kl_tokens, spec.seed)
-            yield _Asker(lab, Measurer(lab, self._arms, probe, outside), library, spec.answer_tokens)
+            yield Asker.of(spec, lab, library, outside)
 
     async def _library(self, stack: AsyncExitStack, lab: Lab, folder: Path) -> Library:
         from app.models import prepare_models
@@ -136,13 +142,21 @@ class Run:
 
 
 @dataclass(frozen=True)
-class _Asker:
+class Asker:
     """Takes one question from its documents to its records."""
 
     lab: Lab
     measurer: Measurer
     library: Library | None
     answer_tokens: int
+
+    @classmethod
+    def of(
+        cls, spec: RunSpec, lab: Lab, library: Library | None = None, outside: OutsideEngine | None = None
+    ) -> "Asker":
+        """An asker for the arms and the probe of a spec."""
+        probe = Probe(spec.form, spec.answer_tokens, spec.kl_tokens, spec.seed)
+        return cls(lab, Measurer(lab, spec.arms(), probe, outside), library, spec.answer_tokens)
 
     async def ask(self, question: Question) -> list[Record]:
         """Return the records of one question, its own last; one that does not fit the model is left out and says so."""

@@ -1,0 +1,169 @@
+"""Records to summary, gate, comparison and report."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.eval.charts import pareto_front
+from app.eval.cli import EXIT_GATE, eval_cli
+from app.eval.compare import compare
+from app.eval.errors import EvalError
+from app.eval.figures import figures, overall
+from app.eval.gate import Condition, check
+from app.eval.records import ResultFile
+from app.eval.report import write_report
+from app.eval.summary import summarise
+from tests.eval.made_up import answer, question, records, write_run
+
+
+def test_summary_by_hand(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, records(4, kl=0.1)))
+    arms = overall(summary)
+    assert list(arms) == ["full", "none", "boundary@0.15"]
+    boundary = arms["boundary@0.15"]
+    assert boundary["quality"]["f1"]["mean"] == pytest.approx(0.8)
+    assert boundary["minus_full"]["f1"]["mean"] == pytest.approx(-0.2)
+    assert boundary["kl"]["mean"] == pytest.approx(0.1)
+    assert arms["none"]["kl"]["p50"] == pytest.approx(0.25)
+    assert arms["full"]["kl"] is None
+    assert boundary["speedup"]["p50"] == pytest.approx(5)
+    assert boundary["stages_s"]["recompute"] == pytest.approx(0.11)
+    assert boundary["inter_token_s"]["mean"] == pytest.approx(0.015)
+    assert summary["store"]["saved"] == pytest.approx(0.34)
+    # 4 questions of 1000 raw bytes: 2 layers' K and V have 1000 each; 4 * 150 of K's first layer are stored
+    assert summary["store"]["saved_by_layer"]["k"] == pytest.approx([0.4, 0.36])
+    found = summary["cascade"]["made-up"]
+    assert (found["recall_at"]["1"], found["recall_at"]["2"], found["mrr"]) == (0, 1, 0.5)
+
+
+def test_several_data_sets_are_summed_up_under_all(tmp_path: Path) -> None:
+    made = records(2, kl=0.1, f1=1.0, dataset="easy") + records(2, kl=0.1, f1=0.0, dataset="hard")
+    summary = summarise(write_run(tmp_path, made))
+    f1 = {name: arms["boundary@0.15"]["quality"]["f1"]["mean"] for name, arms in summary["datasets"].items()}
+    assert f1 == {"all": 0.5, "easy": 1.0, "hard": 0.0}
+
+
+def test_questions_left_out_are_listed(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, [*records(1, kl=0.1), question(9, left_out="9000 tokens")]))
+    assert summary["left_out"] == [{"id": "q9", "reason": "9000 tokens"}]
+
+
+def test_gate_catches_strayed_answers_and_passes_close_ones(tmp_path: Path) -> None:
+    close = summarise(write_run(tmp_path / "close", records(4, kl=0.1)))
+    assert close["gate"] == {**close["gate"], "judged": ["boundary@0.15"], "failures": []}
+    strayed = summarise(write_run(tmp_path / "strayed", records(4, kl=1.5)))
+    assert len(strayed["gate"]["failures"]) == 2
+    assert "boundary@0.15: agreement is 0 (< 0.5)" in strayed["gate"]["failures"]
+
+
+def test_conditions(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, records(4, kl=0.1)))
+    assert check(["boundary.f1_vs_full<0.9"], summary) == ["boundary@0.15: f1_vs_full is 0.8 (< 0.9)"]
+    assert check(["boundary@0.15.f1_vs_full<0.8", "none.speedup_p50<=9"], summary) == []
+    with pytest.raises(EvalError, match="no arm 'hybrid': there are full, none"):
+        check(["hybrid.f1<1"], summary)
+    with pytest.raises(EvalError, match="no figure 'beauty'"):
+        check(["none.beauty<1"], summary)
+
+
+@pytest.mark.parametrize("text", ["none.f1", "none.f1=1", "f1<1", "none.f1<x", "none.f1<1 2"])
+def test_a_malformed_condition_is_refused(text: str) -> None:
+    with pytest.raises(EvalError, match="is not of the form"):
+        Condition.parse(text)
+
+
+def test_every_flat_figure_can_stand_in_a_condition(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, records(2, kl=0.1)))
+    for arm, values in overall(summary).items():
+        for name, value in figures(values).items():
+            assert check([f"{arm}.{name}<{value - 1}"], summary) == []
+
+
+def test_compare_finds_what_changed(tmp_path: Path) -> None:
+    before = write_run(tmp_path / "a", records(20, kl=0.2, f1=0.6))
+    after = write_run(tmp_path / "b", records(20, kl=0.1, f1=0.6))
+    changes = {(change.arm, change.measure): change for change in compare(before, after)}
+    kl = changes["boundary@0.15", "kl"]
+    assert (kl.before, kl.after) == (pytest.approx(0.2), pytest.approx(0.1))
+    assert kl.difference.significant
+    assert str(kl).startswith("*")
+    assert not changes["boundary@0.15", "f1"].difference.significant
+    assert ("full", "kl") not in changes
+
+
+def test_compare_needs_common_questions(tmp_path: Path) -> None:
+    before = write_run(tmp_path / "a", [answer("full", 1)])
+    after = write_run(tmp_path / "b", [answer("full", 2)])
+    with pytest.raises(EvalError, match="no arm with a question in common"):
+        compare(before, after)
+
+
+def test_an_interrupted_question_is_dropped_on_resuming(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    file = ResultFile(path)
+    file.append([*records(1, kl=0.1), answer("full", 1)])
+    with path.open("a") as end:
+        end.write('{"kind": "answer", "id": "q1", "data')
+    assert file.resume() == {("made-up", "q0")}
+    assert list(file.read()) == records(1, kl=0.1)
+    assert file.resume() == {("made-up", "q0")}
+
+
+def test_damage_before_the_end_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text("nonsense\n" * 2)
+    with pytest.raises(EvalError, match=r"results.jsonl, line 1"):
+        ResultFile(path).resume()
+
+
+def test_pareto_front() -> None:
+    assert pareto_front([(3, 0.9), (1, 0.5), (2, 0.4), (1, 0.3), (4, 0.9)]) == [(1, 0.5), (3, 0.9)]
+
+
+def test_report_is_one_page_that_asks_nobody_else(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, records(3, kl=0.4)))
+    page = write_report(tmp_path, summary).read_text(encoding="utf-8")
+    ours = page[page.index("</script>") :]  # after the bundled plotly
+    assert not re.findall(r"(?:src|href)=", ours)
+    assert ours.count("Plotly.newPlot") == 6
+    assert "The gate passed" in ours
+    assert "Where does Omar live?" in ours
+    assert "&lt;b&gt;bold&lt;/b&gt;" in ours
+    assert "<b>bold</b>" not in ours
+    assert 'class="passage gold"' in ours
+
+
+def test_report_of_a_run_without_answers(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, [question(0, left_out="too long")]))
+    assert "too long" in write_report(tmp_path, summary).read_text(encoding="utf-8")
+
+
+def test_command_line_enforces_gate_and_conditions(tmp_path: Path) -> None:
+    close = write_run(tmp_path / "close", records(3, kl=0.1))
+    strayed = write_run(tmp_path / "strayed", records(3, kl=1.5))
+    cli = CliRunner()
+    assert cli.invoke(eval_cli, ["report", str(close)]).exit_code == 0
+    assert cli.invoke(eval_cli, ["report", str(strayed)]).exit_code == EXIT_GATE
+    condition = ["--fail-if", "boundary.f1_vs_full<0.9"]
+    assert cli.invoke(eval_cli, ["compare", str(close), str(close)]).exit_code == 0
+    failed = cli.invoke(eval_cli, ["compare", str(strayed), str(close), *condition])
+    assert failed.exit_code == EXIT_GATE
+    assert "f1_vs_full is 0.8" in failed.output
+
+
+def test_run_is_the_default_command() -> None:
+    refused = CliRunner().invoke(eval_cli, ["--data", "needle", "--modes", "clairvoyant", "--out", "nowhere"])
+    assert isinstance(refused.exception, EvalError)
+    assert "unknown mode clairvoyant: there are full" in str(refused.exception)
+
+
+def test_records_survive_the_file(tmp_path: Path) -> None:
+    made = [replace(question(1), answers=["Łódź"]), answer("none", 1, kl=[0.25])]
+    file = ResultFile(tmp_path / "results.jsonl")
+    file.append(made)
+    assert list(file.read()) == made
+    assert json.loads((tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()[0])["kind"] == "question"
