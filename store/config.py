@@ -21,7 +21,8 @@ class StoreConfig:
     of one machine. `remote_url` names an object store that machines share (`s3://...`, `gs://...`, `az://...`,
     `file:///...`), "" = none. `codec` is a chain name, `backend` who deflates, `threads` encode one chunk together.
     `policy` decides what leaves a tier that is fuller than `high_watermark` until it is down to `low_watermark`, both
-    shares of its capacity; chunks idle for `memory_idle_s` or `disk_idle_s` sink as well (0 = never).
+    shares of its capacity; chunks idle for `memory_idle_s` or `disk_idle_s` sink as well (0 = never),
+    which is looked at every `sweep_s` seconds.
     """
 
     memory_dir: Path
@@ -38,6 +39,7 @@ class StoreConfig:
     low_watermark: float = 0.85
     memory_idle_s: float = 0.0
     disk_idle_s: float = 0.0
+    sweep_s: float = 30.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "backend", Backend(self.backend))

@@ -70,7 +70,7 @@ class Control:
         self._idle_s = idle_s
         self.pinned = marks.pinned
         self.pins = marks.pins
-        self.tag, self.untag, self.tagged = marks.tag, marks.untag, marks.tagged
+        self.tagged = marks.tagged
 
     def lookup(self, keys: Sequence[ChunkKey]) -> dict[ChunkKey, LookupResult]:
         """The fastest tier that has each chunk, by the files."""
@@ -98,6 +98,16 @@ class Control:
         if not dry_run:
             self._marks.unpin(keys, OPERATOR)
         return self._result("unpin", dict.fromkeys(keys, Outcome.DONE), dry_run)
+
+    def tag(self, keys: Sequence[ChunkKey], tag: str, *, dry_run: bool = False) -> VerbResult:
+        """Put chunks into the group `tag`, e.g. a session's. Raises ValueError on a name that cannot be one."""
+        self._marks.tag([] if dry_run else keys, tag)
+        return self._result("tag", dict.fromkeys(keys, Outcome.DONE), dry_run)
+
+    def untag(self, keys: Sequence[ChunkKey], tag: str, *, dry_run: bool = False) -> VerbResult:
+        """Take chunks out of a group."""
+        self._marks.untag([] if dry_run else keys, tag)
+        return self._result("untag", dict.fromkeys(keys, Outcome.DONE), dry_run)
 
     def promote(
         self,

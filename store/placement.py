@@ -1,6 +1,6 @@
 """Where chunks are: writing, copying and removing them in tiers, the fastest first, and keeping the index told."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from store.errors import TierFull
@@ -52,19 +52,21 @@ class Placement:
         """The tiers that have a file of `key`, the fastest first."""
         return [tier for tier in self.tiers if self.has(tier, key)]
 
-    def write(self, tier: Tier, key: ChunkKey, parts: Sequence[bytes | memoryview], size: int) -> bool:
-        """Write a file where the tier has room for it; the caller tells the index and calls `relieve` then."""
+    def write(
+        self,
+        tier: Tier,
+        key: ChunkKey,
+        parts: Sequence[bytes | memoryview],
+        size: int,
+        record: Callable[[], object],
+    ) -> bool:
+        """Write a file where the tier has room for it; `record` tells the index then."""
         room = self._rooms[tier.name]
-        if not room.reserve(size):
-            return False
-        try:
-            tier.write(key, parts)
-        except TierFull:
-            # The medium is fuller than the index says. Once more, with as much room again.
-            room.shrink(max(0, self.index.used_bytes(tier.name) - 2 * size))
-            return self._write_again(tier, key, parts)
-        except OSError:
-            return False
+        with room.reserved(size) as granted:
+            if not granted or not self._write(tier, key, parts, size):
+                return False
+            record()
+        room.relieve()
         return True
 
     def copy(self, key: ChunkKey, source: Tier, target: Tier) -> bool:
@@ -74,16 +76,9 @@ class Placement:
             data = opened.read(0, opened.size) if opened is not None else None
         except OSError:
             return False
-        if data is None or not self.write(target, key, (data,), len(data)):
+        if data is None:
             return False
-        self.index.copied(key, target.name, len(data))
-        self.relieve()
-        return True
-
-    def relieve(self) -> None:
-        """Begin to move chunks out of tiers that are above their high watermark."""
-        for room in self._rooms.values():
-            room.relieve()
+        return self.write(target, key, (data,), len(data), lambda: self.index.copied(key, target.name, len(data)))
 
     def remove(self, tier: Tier, key: ChunkKey) -> bool:
         """Remove a file; True when it is gone, whether or not there was one."""
@@ -146,6 +141,17 @@ class Placement:
     def _remove_from(self, tiers: Iterable[Tier], key: ChunkKey) -> bool:
         removed = [self.remove(tier, key) for tier in tiers]
         return all(removed)
+
+    def _write(self, tier: Tier, key: ChunkKey, parts: Sequence[bytes | memoryview], size: int) -> bool:
+        try:
+            tier.write(key, parts)
+        except TierFull:
+            # The medium is fuller than the index says. Once more, with as much room again.
+            self._rooms[tier.name].shrink(max(0, self.index.used_bytes(tier.name) - 2 * size))
+            return self._write_again(tier, key, parts)
+        except OSError:
+            return False
+        return True
 
     def _write_again(self, tier: Tier, key: ChunkKey, parts: Sequence[bytes | memoryview]) -> bool:
         try:

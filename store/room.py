@@ -1,7 +1,8 @@
 """Keeping a tier within its capacity: above the high watermark chunks leave until the low one is reached."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from store.index import Index
 from store.tier import Tier, TierEntry
@@ -13,7 +14,8 @@ BATCH = 64
 class Room:
     """Frees a tier's room by `sink`, in the order of the eviction policy and never a pinned chunk.
 
-    In the background as a rule; a writer that finds no room at all frees what it needs itself.
+    In the background as a rule; a writer that finds no room at all frees what it needs itself. Writers of other
+    processes are seen once they have written: together they may pass the capacity by what they write at one moment.
     """
 
     def __init__(
@@ -29,15 +31,18 @@ class Room:
         self._transfers = transfers
         self._sink = sink
         self._low, self._high = (share * tier.capacity_bytes for share in watermarks)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._reserved = 0
 
-    def reserve(self, size: int) -> bool:
-        """Whether `size` bytes may be written; makes room where that is needed."""
-        capacity = self._tier.capacity_bytes
-        if size > capacity:
-            return False
-        used = self._index.used_bytes(self._tier.name) + size
-        return used <= capacity or self.shrink(capacity - size)
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[bool]:
+        """Hold room for `size` bytes while they are written and the index is told; False where there is none."""
+        granted = self._reserve(size)
+        try:
+            yield granted
+        finally:
+            with self._lock:
+                self._reserved -= size if granted else 0
 
     def relieve(self) -> None:
         """Above the high watermark, begin to shrink to the low one."""
@@ -52,6 +57,13 @@ class Room:
                 if not self._sink_batch(target):
                     return False
             return True
+
+    def _reserve(self, size: int) -> bool:
+        with self._lock:
+            free = self._tier.capacity_bytes - self._reserved - size
+            granted = free >= 0 and (self._index.used_bytes(self._tier.name) <= free or self.shrink(free))
+            self._reserved += size if granted else 0
+            return granted
 
     def _sink_batch(self, target: int) -> bool:
         excess = self._index.used_bytes(self._tier.name) - target

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -26,7 +27,7 @@ from store.stats import MissReason, StoreStats, TierStats
 from store.tally import Tally
 from store.tier import LookupResult, Tier
 from store.tiers.directory import DirectoryTier
-from store.transfers import Transfers
+from store.transfers import Every, Transfers
 from store.wrapped import MeteredTier, ReadAheadTier
 from store.writer import EncodedChunk, encode_chunk
 
@@ -77,6 +78,7 @@ class TieredStore:
         self._counters.add("recovered_temporaries", sum(tier.recover() for tier in self._tiers))
         if self._index.database.fresh:
             self._transfers.start("rebuild", self.control.rebuild_index)
+        self._sweeper = Every(config.sweep_s, self.sweep)
 
     def contains_many(self, keys: Iterable[ChunkKey]) -> list[bool]:
         """Whether each key has a file in some tier; nothing is read and no miss is counted."""
@@ -152,7 +154,7 @@ class TieredStore:
         return self._speed.compare(tokens, tier, prefill_tokens_per_s or self._prefill)
 
     def sweep(self) -> None:
-        """Carry out due appointments and sink idle chunks; any process may call it, now and then."""
+        """Carry out due appointments and sink idle chunks, as every process does by itself every `sweep_s` seconds."""
         self._index.flush()
         self.control.sweep()
 
@@ -183,6 +185,7 @@ class TieredStore:
 
     def close(self) -> None:
         """End the threads; open readers of local files stay usable."""
+        self._sweeper.close()
         self._transfers.close()
         for pool in (self._encoders, self._fetches):
             if pool is not None:
@@ -254,21 +257,19 @@ class TieredStore:
 
         What a refusing tier holds of the key goes, because it was not readable.
         """
-        size, written = encoded.stored_bytes, list[str]()
+        size, written = encoded.stored_bytes, 0
         for tier in (*self._tiers[1::-1], *self._tiers[2:]):
             if tier in self._tiers[2:] and written:
                 break
-            if self._placement.write(tier, info.key, encoded.parts, size):
-                written.append(tier.name)
+            sighting = Sighting(info, tier.name, size, self.saved_s(info.tokens), time.time())
+            if self._placement.write(tier, info.key, encoded.parts, size, partial(self._index.see, sighting)):
+                written += 1
             else:
                 self._counters.add(f"{tier.name}_refusals")
                 self._placement.remove(tier, info.key)
         if not written:
             self._counters.add("refusals")
             raise StoreFull(f"chunk {info.key}: {size} bytes fit in no tier")
-        now, saved = time.time(), self.saved_s(info.tokens)
-        self._index.see(*(Sighting(info, name, size, saved, now) for name in written))
-        self._placement.relieve()
 
     def _decoded(self, tier: str, reader: ChunkReader, decoded_bytes: int, seconds: float) -> None:
         self._io.add("decode_seconds", seconds)

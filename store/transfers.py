@@ -59,3 +59,26 @@ class Transfers:
         finally:
             with self._lock:
                 self._running.pop(name, None)
+
+
+class Every:
+    """Calls `work` every `seconds` in a thread of its own until closed; what it raises is logged."""
+
+    def __init__(self, seconds: float, work: Callable[[], object]) -> None:
+        self._seconds = seconds
+        self._work = work
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kvfuse-sweep", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; waits for a call under way."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            try:
+                self._work()
+            except Exception:
+                logger.exception("periodic work failed")
