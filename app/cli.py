@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app import __version__
+from app import __version__, cache_cli
 from app.cli_options import with_settings
 from app.config import Settings
 from app.errors import AppError, ConfigError
@@ -24,6 +24,7 @@ cli = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+cli.add_typer(cache_cli.cli, name="cache")
 
 
 @cli.command()

@@ -17,6 +17,8 @@ from pydantic_settings import (
 )
 
 from app.errors import ConfigError
+from store.config import StoreConfig
+from store.deflate import Backend
 
 ENV_PREFIX = "KVFUSE_"
 PACKAGED_MODEL_NAME = "smollm2-135m-instruct"
@@ -66,6 +68,10 @@ class Settings(BaseSettings):
     memory_capacity_gib: float = Field(2.0, gt=0, description="Size of the memory tier, in GiB.")
     disk_dir: Path = Field(default_factory=lambda data: data["home"] / "chunks", description="Disk tier's folder.")
     disk_capacity_gib: float = Field(50.0, gt=0, description="Size of the disk tier, in GiB.")
+    remote_url: str = Field("", description="Remote tier: s3://bucket/folder, gs://..., az://..., file:///...")
+    eviction_policy: Literal["lru", "gdsf"] = Field("lru", description="What leaves a full tier first.")
+    memory_idle_s: float = Field(0.0, ge=0, description="Seconds unused until K/V sinks to disk; 0 is never.")
+    disk_idle_s: float = Field(0.0, ge=0, description="Seconds unused until K/V leaves the disk tier; 0 is never.")
     codec: str = Field("a4-deflate", min_length=1, description="Codec chain of stored K/V.")
     codec_backend: Literal["auto", "hardware", "software"] = Field("auto", description="Where deflate runs.")
     store_threads: int = Field(2, ge=1, le=256, description="Threads that encode and decode K/V.")
@@ -102,6 +108,22 @@ class Settings(BaseSettings):
     def disk_capacity_bytes(self) -> int:
         """Size of the disk tier in bytes."""
         return int(self.disk_capacity_gib * 2**30)
+
+    def store_config(self) -> StoreConfig:
+        """What the store is made from."""
+        return StoreConfig(
+            memory_dir=self.memory_dir,
+            disk_dir=self.disk_dir,
+            memory_capacity_bytes=self.memory_capacity_bytes,
+            disk_capacity_bytes=self.disk_capacity_bytes,
+            codec=self.codec,
+            backend=Backend(self.codec_backend),
+            threads=self.store_threads,
+            remote_url=self.remote_url,
+            policy=self.eviction_policy,
+            memory_idle_s=self.memory_idle_s,
+            disk_idle_s=self.disk_idle_s,
+        )
 
     @classmethod
     def settings_customise_sources(

@@ -4,6 +4,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from app.cache import Documents
+from store.tiered import TieredStore
+
 
 @dataclass(frozen=True)
 class ChatMessage:
@@ -83,6 +86,16 @@ class Service(Protocol):
     """Everything behind the HTTP layer. Methods run on one event loop and raise ``AppError`` for the caller."""
 
     model_name: str
+
+    @property
+    def store(self) -> TieredStore:
+        """The store of this process; once started."""
+        ...
+
+    @property
+    def catalog(self) -> Documents:
+        """The documents; once started."""
+        ...
 
     async def start(self) -> None:
         """Load the engine and the retriever; called once, while the HTTP server already answers."""

@@ -3,10 +3,10 @@
 import asyncio
 from importlib.metadata import PackageNotFoundError, version
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from app import __version__
+from app import __version__, store_metrics
 from app.deps import ServiceDep
 from app.errors import NotReady
 
@@ -40,8 +40,9 @@ async def show_version() -> dict[str, str]:
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics() -> Response:
+async def metrics(request: Request) -> Response:
     """Prometheus metrics, the engine's among them."""
+    await store_metrics.refresh(request.app.state.service)
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
 

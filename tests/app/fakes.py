@@ -3,10 +3,17 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from app.errors import NotFound
 from app.service_api import AnswerDone, AnswerEvent, AnswerRequest, FileView, TextDelta
+from cascade.errors import UnknownDocument
+from cascade.types import Document, MediaType, Passage, Stage
+from store.config import StoreConfig
+from store.tiered import TieredStore
 
 DONE = AnswerDone(
     finish_reason="stop",
@@ -25,6 +32,24 @@ HELLO: tuple[AnswerEvent, ...] = (TextDelta("Hel"), TextDelta("lo"), DONE)
 Step = AnswerEvent | Exception | Callable[[], Awaitable[object]]
 
 
+class FakeDocuments:
+    """Documents with their passages, as a test puts them in."""
+
+    def __init__(self) -> None:
+        self.passages: dict[str, Sequence[Passage]] = {}
+
+    async def get(self, document_id: str) -> Document:
+        if document_id not in self.passages:
+            raise UnknownDocument(document_id)
+        return Document(document_id, f"{document_id}.txt", "", MediaType.TEXT, "", 0, Stage.READY, None, 0, 0, 0, 0, 0)
+
+    async def list(self) -> Sequence[Document]:
+        return [await self.get(document_id) for document_id in self.passages]
+
+    async def document_passages(self, document_id: str) -> Sequence[Passage]:
+        return self.passages[document_id]
+
+
 class FakeService:
     model_name = "fake-model"
 
@@ -37,6 +62,7 @@ class FakeService:
         self.contents: dict[str, bytes] = {}
         self.stopped = False
         self.cleaned_up = asyncio.Event()
+        self.catalog = FakeDocuments()
         self._start = start
         self._ready = ready
 
@@ -45,6 +71,12 @@ class FakeService:
         self.requests.clear()
         self.files.clear()
         self.contents.clear()
+
+    @cached_property
+    def store(self) -> TieredStore:
+        """A real one, empty."""
+        home = Path(mkdtemp())
+        return TieredStore(StoreConfig(home / "memory", home / "disk", 1 << 24, 1 << 26, threads=1))
 
     async def start(self) -> None:
         if self._start is not None:

@@ -1,0 +1,108 @@
+"""Prometheus metrics of the store: one collector over the latest snapshot of every process that has one."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from store.stats import StoreStats
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 2.0
+_EVENTS = ("promotions", "demotions", "evictions", "discards", "refusals", "index_errors", "transfer_errors")
+
+
+class StoreCollector(Collector):
+    """Counters of each process are summed; how full tiers are is taken from the service's own store."""
+
+    def __init__(self) -> None:
+        self._snapshots: dict[str, Mapping[str, Any]] = {}
+
+    def update(self, process: str, stats: StoreStats | Mapping[str, Any]) -> None:
+        """Take in the latest snapshot of a process, as `StoreStats` or as its fields; an empty one changes nothing."""
+        fields = asdict(stats) if isinstance(stats, StoreStats) else stats
+        if fields:
+            self._snapshots[process] = fields
+
+    def collect(self) -> Iterable[Metric]:
+        """All families, none before the first snapshot."""
+        snapshots = list(self._snapshots.values())
+        if not snapshots:
+            return
+        yield from _tiers(snapshots[0]["tiers"])
+        yield from _lookups(snapshots)
+        yield from _codec(snapshots)
+        yield _events(snapshots)
+
+
+def _tiers(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    used = GaugeMetricFamily("kvfuse_store_used_bytes", "Bytes of chunk files in a tier.", labels=["tier"])
+    capacity = GaugeMetricFamily("kvfuse_store_capacity_bytes", "Bytes a tier may hold.", labels=["tier"])
+    chunks = GaugeMetricFamily("kvfuse_store_chunks", "Chunks in a tier.", labels=["tier"])
+    for name, tier in tiers.items():
+        used.add_metric([name], tier["bytes"])
+        capacity.add_metric([name], tier["capacity_bytes"])
+        chunks.add_metric([name], tier["chunks"])
+    yield from (used, capacity, chunks)
+
+
+def _lookups(snapshots: list[Mapping[str, Any]]) -> Iterator[Metric]:
+    lookups = CounterMetricFamily("kvfuse_store_lookups", "Chunks asked for.", labels=["tier", "result"])
+    misses = CounterMetricFamily("kvfuse_store_misses", "Chunks not served.", labels=["reason"])
+    for name in snapshots[0]["tiers"]:
+        hits = sum(snapshot["tiers"].get(name, {}).get("hits", 0) for snapshot in snapshots)
+        lookups.add_metric([name, "hit"], hits)
+    by_reason = _summed(snapshot["misses"] for snapshot in snapshots)
+    lookups.add_metric(["none", "miss"], sum(by_reason.values()))
+    for reason, count in by_reason.items():
+        misses.add_metric([reason], count)
+    yield from (lookups, misses)
+
+
+def _codec(snapshots: list[Mapping[str, Any]]) -> Iterator[Metric]:
+    seconds = CounterMetricFamily("kvfuse_store_codec_seconds", "Thread time in the codec.", labels=["op"])
+    moved = CounterMetricFamily("kvfuse_store_bytes", "Bytes through the codec.", labels=["op"])
+    for op in ("encode", "decode"):
+        seconds.add_metric([op], sum(snapshot[f"{op}_seconds"] for snapshot in snapshots))
+    for op, field in (("encode_raw", "raw_bytes"), ("encode_stored", "stored_bytes"), ("decode_raw", "decoded_bytes")):
+        moved.add_metric([op], sum(snapshot[field] for snapshot in snapshots))
+    raw, stored = (sum(snapshot[field] for snapshot in snapshots) for field in ("raw_bytes", "stored_bytes"))
+    ratio = GaugeMetricFamily("kvfuse_store_codec_ratio", "Raw bytes for one stored byte, of what was written.")
+    ratio.add_metric([], raw / stored if stored else 0.0)
+    yield from (seconds, moved, ratio)
+
+
+def _events(snapshots: list[Mapping[str, Any]]) -> Metric:
+    events = CounterMetricFamily("kvfuse_store_events", "What happened to chunks.", labels=["event"])
+    counters = _summed(snapshot["counters"] for snapshot in snapshots)
+    for event in dict.fromkeys((*_EVENTS, *counters)):
+        events.add_metric([event], counters.get(event, 0))
+    return events
+
+
+def _summed(mappings: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for mapping in mappings:
+        for name, value in mapping.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+COLLECTOR = StoreCollector()
+REGISTRY.register(COLLECTOR)
+
+
+async def refresh(service: Any) -> None:
+    """Take new snapshots of the service's store and of the engine's; what does not answer keeps its last one."""
+    try:
+        COLLECTOR.update("service", await asyncio.to_thread(service.store.stats))
+        COLLECTOR.update("engine", await asyncio.wait_for(service.engine.store_stats(), PATIENCE_S))
+    except Exception as error:  # before the start, after the stop, or an engine that hangs: metrics never fail for it
+        logger.debug("no new store metrics: %s", error)
