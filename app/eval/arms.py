@@ -18,6 +18,7 @@ class Reuse(Enum):
     PREFIX = "prefix"  # the engine's prefix cache, warm for the same passages in the same order
     REORDERED = "reordered"  # the engine's prefix cache, warm for the same passages in reversed order
     CHUNKS = "chunks"
+    MISPLACED = "misplaced"  # chunks that claim to have been computed where they are used: never re-rotated
     OUTSIDE = "outside"  # whatever a server outside has cached
 
 
@@ -29,6 +30,8 @@ _ORDINARY = {
 }
 _RECOMPUTE_ALL = "full-recompute"
 """The fusion path's own policy `full`, which must equal an ordinary prefill: a self-check, not a way to serve."""
+CONTROL = "unrotated"
+"""Reuse without re-rotation, for the gate: an engine that does not differ from it does not re-rotate."""
 _SHARES = ("budget", "share")
 _TOKENS = "tokens"
 
@@ -46,14 +49,14 @@ class Arm:
 
     @property
     def reuse(self) -> Reuse:
-        return _ORDINARY.get(self.mode, Reuse.CHUNKS)
+        return Reuse.MISPLACED if self.mode == CONTROL else _ORDINARY.get(self.mode, Reuse.CHUNKS)
 
     def policy(self, prompt: Prompt) -> PolicySpec | None:
         """The recompute policy for this prompt; None for an ordinary prefill.
 
         A policy that counts tokens at the start of each passage gets the budget's share of the mean passage.
         """
-        if self.reuse is not Reuse.CHUNKS:
+        if self.reuse not in (Reuse.CHUNKS, Reuse.MISPLACED):
             return None
         name = _policy_name(self.mode)
         if self.budget is None:
@@ -67,7 +70,7 @@ class Arm:
 
 def mode_names() -> list[str]:
     """Every mode there is."""
-    return [*_ORDINARY, *(name for name in POLICIES if name not in _ORDINARY), _RECOMPUTE_ALL]
+    return [*_ORDINARY, *(name for name in POLICIES if name not in _ORDINARY), _RECOMPUTE_ALL, CONTROL]
 
 
 def make_arms(modes: Sequence[str], budgets: Sequence[float]) -> list[Arm]:
@@ -91,7 +94,7 @@ def _arms_of(mode: str, budgets: Sequence[float]) -> list[Arm]:
 
 
 def _policy_name(mode: str) -> str:
-    return "full" if mode == _RECOMPUTE_ALL else mode
+    return {_RECOMPUTE_ALL: "full", CONTROL: "none"}.get(mode, mode)
 
 
 def _budget_option(policy: str) -> str | None:

@@ -46,7 +46,7 @@ def run(
     settings: Settings,
     data: Annotated[list[str], typer.Option(metavar="FILE|NAME", help="Data set; repeatable, or separated by commas.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the run; an interrupted one is continued.")],
-    modes: Annotated[str, typer.Option(help="Separated by commas.")] = "full,prefix-cache,none,boundary",
+    modes: Annotated[str, typer.Option(help="Separated by commas.")] = "full,prefix-cache,unrotated,none,boundary",
     budgets: Annotated[str, typer.Option(help="Shares of passage tokens, separated by commas.")] = "0.15",
     passages: Annotated[
         str, typer.Option(help="all: every candidate; cascade: what the service would choose.")

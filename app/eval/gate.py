@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.eval.arms import CONTROL
+from app.eval.bootstrap import paired_difference
 from app.eval.errors import EvalError
 from app.eval.figures import figures, overall
 
@@ -15,6 +17,10 @@ FUSED = "fused"
 DEFAULT_GATE = ("fused.agreement<0.5", "fused.kl_p50>0.7")
 """Broken fusion falls below these limits; what a 135M model loses to 5 % recomputed boundaries stays above (median
 KL 0.18, agreement 0.67)."""
+
+REUSED = "none"
+_SAME_KL = 1e-3
+"""Rounding stays below; re-rotation moves a question's mean KL by tenths."""
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -79,9 +85,24 @@ def check(conditions: Sequence[str], summary: Mapping[str, Any]) -> list[str]:
     return [failure for condition in parsed for failure in condition.failures(overall(summary))]
 
 
-def judge(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Hold the default gate over every arm that may serve and was compared with full prefill."""
+def judge(summary: Mapping[str, Any], kl: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Hold the default gate over every arm that may serve and was compared with full prefill.
+
+    kl: mean divergence of each arm at each question, in the same order of questions for all.
+    """
     arms = {name: arm for name, arm in overall(summary).items() if serves(arm) and arm["kl"]}
     conditions = [Condition.parse(text) for text in DEFAULT_GATE]
     failures = [failure for condition in conditions for failure in condition.failures(arms)] if arms else []
+    if reused := kl.get(REUSED, ()):
+        failures += _rotation(reused, kl.get(CONTROL, ()))
     return {"conditions": list(DEFAULT_GATE), "judged": list(arms), "failures": failures}
+
+
+def _rotation(reused: Sequence[float], control: Sequence[float]) -> Iterator[str]:
+    """Yield what is wrong with re-rotation: it changes nothing, or it makes things worse."""
+    if not control:
+        return
+    if all(abs(ours - theirs) < _SAME_KL for ours, theirs in zip(reused, control, strict=True)):
+        yield f"{REUSED}: as far from full prefill as {CONTROL} at every question: keys are not re-rotated"
+    elif paired_difference(control, reused).high < 0:
+        yield f"{REUSED}: further from full prefill than {CONTROL}: keys are re-rotated wrongly"

@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from app.config import Settings
 from app.engine import Engine, EngineConfig, EngineError, Sampling, Saved
 from app.eval.errors import EvalError
 from app.eval.metrics import LogProbs, dense
+from app.eval.misplace import copy_to
 from app.eval.prompt import Prompt
 from app.language import Language
 from cascade.types import Document, MediaType, Passage, SourceText, Stage
-from fuse.plan import PolicySpec, SaveOrder
+from fuse.plan import PolicySpec
+from store.config import StoreConfig
 from store.keys import ChunkKey, chunk_key
 
 _SALT = "kvfuse-eval"
@@ -77,11 +79,11 @@ class Scratch(AbstractContextManager[Path]):
 class Lab:
     """Measures one engine. Requests are meant to run one at a time unless load is what is measured."""
 
-    def __init__(self, engine: Engine, language: Language, memory: Path, passage_tokens: int) -> None:
+    def __init__(self, engine: Engine, language: Language, store: StoreConfig, passage_tokens: int) -> None:
         self.engine = engine
         self.language = language
         self.passage_tokens = passage_tokens
-        self._memory = memory
+        self._store = store
         self._banked: dict[str, Saved] = {}
 
     @classmethod
@@ -93,7 +95,6 @@ class Lab:
             EvalError: the model cannot be fused.
         """
         from fuse.connector.config import FuseConfig
-        from store.config import StoreConfig
         from store.deflate import Backend
 
         language = Language.load(_model_folder(settings), settings.dtype)
@@ -120,7 +121,7 @@ class Lab:
             await engine.start()
             if not engine.fusable:
                 raise EvalError(f"{language.model.name} cannot be fused: {engine.refusal}")
-            yield cls(engine, language, store.memory_dir, settings.passage_tokens)
+            yield cls(engine, language, store, settings.passage_tokens)
         finally:
             await engine.stop()
 
@@ -141,17 +142,15 @@ class Lab:
         return total
 
     async def _save(self, passage: Passage) -> Saved:
-        head = self.language.head
-        end = len(head) + len(passage.token_ids)
-        order = SaveOrder(ChunkKey(passage.chunk_key), self.language.fingerprint, len(head), end)
-        return await self.engine.save([*head, *passage.token_ids], order)
+        key = ChunkKey(passage.chunk_key)
+        return await self.engine.save(self.language.scheme.steps(key, self.language.fingerprint, passage.token_ids))
 
     def layer_bytes(self, passages: Sequence[Passage]) -> dict[str, list[int]]:
         """Stored bytes of K and V by layer, over stored passages."""
         from store.format import read_header
         from store.tiers.directory import DirectoryTier
 
-        tier = DirectoryTier("memory", self._memory, 1)
+        tier = DirectoryTier("memory", self._store.memory_dir, 1)
         total: list[Any] = []
         for passage in passages:
             if (source := tier.open(ChunkKey(passage.chunk_key))) is not None:
@@ -160,6 +159,19 @@ class Lab:
                 total.append(payloads.sum(axis=(1, 3)))
         layers = sum(total)
         return {"k": layers[:, 0].tolist(), "v": layers[:, 1].tolist()} if total else {}
+
+    def misplaced(self, prompt: Prompt) -> Prompt:
+        """The same prompt over copies of its chunks that claim to have been computed where it uses them."""
+        from store.tiered import TieredStore
+
+        start, passages = len(prompt.head), list[Passage]()
+        with TieredStore(self._store) as store:
+            for passage in prompt.passages:
+                key = chunk_key(self.language.fingerprint, f"{_SALT}-at-{start}", passage.token_ids)
+                copy_to(store, ChunkKey(passage.chunk_key), self.language.fingerprint, key, start)
+                passages.append(replace(passage, chunk_key=key))
+                start += len(passage.token_ids)
+        return replace(prompt, passages=tuple(passages))
 
     async def answer(self, prompt: Prompt, policy: PolicySpec | None, sampling: Sampling, salt: str) -> Answer:
         """Generate one answer, by an ordinary prefill if `policy` is None.

@@ -1,7 +1,7 @@
 """Measuring one question: every arm's answer, timed, and its distance to full prefill's own answer."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.engine import Sampling
@@ -59,18 +59,22 @@ class Measurer:
 
         select_s: seconds that choosing the passages took, part of every arm's time to first token.
         """
-        answers = await self._timed(question, prompt)
-        full = answers[self._arms[0].name]
+        prompts = {arm: self._prompt_of(arm, prompt) for arm in self._arms}
+        answers = await self._timed(question, prompts)
+        full = answers[self._arms[0]]
         reference = await self._reference(question, prompt)
         return [
-            await self._record(question, prompt, arm, answers[arm.name], full, reference, select_s)
+            await self._record(question, prompts[arm], arm, answers[arm], full, reference, select_s)
             for arm in self._arms
         ]
 
-    async def _timed(self, question: Question, prompt: Prompt) -> dict[str, Answer]:
+    def _prompt_of(self, arm: Arm, prompt: Prompt) -> Prompt:
+        return self._lab.misplaced(prompt) if arm.reuse is Reuse.MISPLACED else prompt
+
+    async def _timed(self, question: Question, prompts: Mapping[Arm, Prompt]) -> dict[Arm, Answer]:
         order = list(self._arms)
         random.Random(f"{self._probe.seed}-{question.id}").shuffle(order)
-        return {arm.name: await self._time(question, prompt, arm) for arm in order}
+        return {arm: await self._time(question, prompts[arm], arm) for arm in order}
 
     async def _time(self, question: Question, prompt: Prompt, arm: Arm) -> Answer:
         sampling = Sampling(self._probe.answer_tokens, stop=self._stops)

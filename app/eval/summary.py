@@ -53,7 +53,7 @@ def summarise(out: Path) -> dict[str, Any]:
         "store": _store(questions),
         "cascade": {name: _cascade(of_dataset) for name, of_dataset in _by_dataset(questions).items()},
     }
-    summary["gate"] = judge(summary)
+    summary["gate"] = judge(summary, _kl_by_question(answers))
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
 
@@ -69,6 +69,15 @@ def by_arm(answers: Iterable[AnswerRecord]) -> dict[str, dict[tuple[str, str], A
 def measures_of(record: AnswerRecord) -> dict[str, Extract]:
     """The quality measures that a record has: divergence only where it was compared with full prefill."""
     return QUALITY | DIVERGENCE if record.kl else QUALITY
+
+
+def _kl_by_question(answers: Sequence[AnswerRecord]) -> dict[str, list[float]]:
+    """Mean divergence at each question, by arm; questions in one order for all."""
+    return {
+        name: [_mean(records[key].kl) for key in sorted(records)]
+        for name, records in by_arm(answers).items()
+        if any(record.kl for record in records.values())
+    }
 
 
 def _by_dataset(records: Sequence[Any]) -> dict[str, list[Any]]:

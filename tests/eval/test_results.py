@@ -60,6 +60,18 @@ def test_gate_catches_strayed_answers_and_passes_close_ones(tmp_path: Path) -> N
     assert "boundary@0.15: agreement is 0 (< 0.5)" in strayed["gate"]["failures"]
 
 
+def test_gate_catches_keys_that_are_not_re_rotated(tmp_path: Path) -> None:
+    made = records(4, kl=0.1)
+    control = [replace(answer("none", n, 0.4, [0.2, 0.3]), arm="unrotated", mode="unrotated") for n in range(4)]
+    failures = summarise(write_run(tmp_path / "broken", made + control))["gate"]["failures"]
+    assert failures == ["none: as far from full prefill as unrotated at every question: keys are not re-rotated"]
+    worse = [replace(record, kl=[0.01, 0.02]) for record in control]
+    (failure,) = summarise(write_run(tmp_path / "worse", made + worse))["gate"]["failures"]
+    assert failure.endswith("keys are re-rotated wrongly")
+    better = [replace(record, kl=[1.0, 2.0]) for record in control]
+    assert summarise(write_run(tmp_path / "sound", made + better))["gate"]["failures"] == []
+
+
 def test_conditions(tmp_path: Path) -> None:
     summary = summarise(write_run(tmp_path, records(4, kl=0.1)))
     assert check(["boundary.f1_vs_full<0.9"], summary) == ["boundary@0.15: f1_vs_full is 0.8 (< 0.9)"]
