@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from app.engine import Engine, Saved
 from app.telemetry import INGESTED_DOCUMENTS, INGESTED_TOKENS
-from cascade.catalog import Added, Catalog
+from cascade.catalog import Added, AddResult, Catalog
+from cascade.changes import SourceFile
 from cascade.embed import Embedder
-from cascade.errors import UnknownDocument
-from cascade.parse import parse_document
+from cascade.errors import DocumentError, UnknownDocument
+from cascade.parse import check_file, parse_document
 from cascade.passages import PassageMaker
 from cascade.types import Document, Passage, Stage
 from fuse.plan import SaveOrder
@@ -67,6 +68,7 @@ class Ingestor:
 
     async def start(self) -> None:
         """Start working, beginning with what is queued already."""
+        await self._drop_orphans()
         for document in await self._catalog.resume():
             self._queue.put_nowait(document.id)
         self._workers = [asyncio.create_task(self._work()) for _ in range(_DOCUMENTS_AT_ONCE)]
@@ -78,17 +80,37 @@ class Ingestor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def add(self, filename: str, content: bytes) -> Document:
-        """Queue a document and return at once; the same content again is the same document.
+    async def add(
+        self,
+        filename: str,
+        content: bytes,
+        source: SourceFile | None = None,
+        replace: bool = False,
+        retry: bool = True,
+    ) -> AddResult:
+        """Queue a document and return at once; the same content again is the same document (see `Catalog.add`).
 
         Raises:
-            DocumentError: it cannot be read as text.
+            DocumentError: it is of no supported kind, too large or empty. What is wrong inside the file shows later,
+                in the document's stage.
         """
-        parsed = await asyncio.to_thread(parse_document, filename, content, self._options.max_document_bytes)
-        result = await self._catalog.add(filename, content, parsed)
+        media_type = check_file(filename, len(content), self._max_document_bytes)
+        result = await self._catalog.add(filename, content, media_type, source, replace, retry)
         if result.outcome is not Added.DUPLICATE:
             self._queue.put_nowait(result.document.id)
-        return result.document
+        return result
+
+    async def retry(self, document_id: str) -> Document:
+        """Queue a failed document again.
+
+        Raises:
+            UnknownDocument: there is none of this id.
+        """
+        failed = (await self._catalog.get(document_id)).stage is Stage.FAILED
+        document = await self._catalog.retry(document_id)
+        if failed:
+            self._queue.put_nowait(document_id)
+        return document
 
     async def delete(self, document_id: str) -> None:
         """Remove a document at any stage, with every chunk that no other document uses.
@@ -98,15 +120,20 @@ class Ingestor:
         """
         document = await self._catalog.get(document_id)
         started = [] if document.stage is Stage.READY else await self._made_so_far(document)
-        orphaned = await self._catalog.delete(document_id)
+        keys = {passage.chunk_key for passage in started}
+        await self._catalog.delete(document_id, keys)
         if (task := self._running.get(document_id)) is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        keys = orphaned | {passage.chunk_key for passage in started}
-        saving = [task for key, task in self._saving.items() if key in keys]
+        await self._drop_orphans()
+
+    async def _drop_orphans(self) -> None:
+        """Remove the chunks of deleted documents from every tier, also those that a stopped process left."""
+        keys = await self._catalog.orphans()
+        saving = [task for key, task in self._saving.items() if key in set(keys)]
         await asyncio.gather(*saving, return_exceptions=True)
-        unused = await self._catalog.unused_chunks(keys)
-        await asyncio.to_thread(_delete_chunks, self._store, unused)
+        await asyncio.to_thread(_delete_chunks, self._store, keys)
+        await self._catalog.forget_orphans(keys)
 
     async def idle(self) -> None:
         """Wait until every queued document is ready or failed."""
@@ -141,12 +168,14 @@ class Ingestor:
         except UnknownDocument:
             logger.info("document %s was deleted while it was being added", document_id)
         except Exception as error:
-            logger.exception("document %s failed", document_id)
+            log = logger.info if isinstance(error, DocumentError) else logger.exception
+            log("document %s failed: %s", document_id, error)
             INGESTED_DOCUMENTS.labels("failed").inc()
             with suppress(UnknownDocument):
                 await self._catalog.fail(document_id, _reason(error))
 
     async def _make_ready(self, document: Document) -> None:
+        document = await self._parse(document)
         await self._catalog.advance(document.id, Stage.EMBEDDING)
         passages = await self._made_so_far(document)
         texts = [f"{passage.title}\n{passage.text}" for passage in passages]
@@ -157,11 +186,25 @@ class Ingestor:
         await self._store_missing(passages, progress.advance)
         await progress.settled()
         await self._catalog.complete(document.id, passages, embeddings)
+        if document.replaces is not None:
+            await self._drop_orphans()
         INGESTED_TOKENS.inc(tokens)
 
+    async def _parse(self, document: Document) -> Document:
+        """Turn the uploaded file into text, unless that is done."""
+        content = await self._catalog.upload(document.id)
+        if content is None:
+            return document
+        await self._catalog.advance(document.id, Stage.PARSING)
+        limit = self._max_document_bytes
+        parsed = await asyncio.to_thread(parse_document, document.filename, content, limit)
+        return await self._catalog.parsed(document.id, parsed)
+
     async def _made_so_far(self, document: Document) -> list[Passage]:
-        text = await self._catalog.text(document.id)
-        return await asyncio.to_thread(self._maker.make, document, text)
+        """Make a document's passages, those of the version that it replaces kept where they still hold."""
+        source = await self._catalog.source(document.id)
+        old = await self._catalog.document_passages(document.replaces) if document.replaces else []
+        return await asyncio.to_thread(self._maker.make, document, source, old)
 
     async def _store_missing(self, passages: Sequence[Passage], done: Callable[[], object]) -> None:
         """Compute and store the chunks that the store does not hold."""

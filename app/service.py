@@ -91,7 +91,7 @@ class KvfuseService:
 
     async def add_file(self, filename: str, content: bytes) -> FileView:
         try:
-            return _view(await self.ingestor.add(filename, content))
+            return _view((await self.ingestor.add(filename, content)).document)
         except DocumentError as error:
             kind = TooLarge if error.code is DocumentProblem.TOO_LARGE else InvalidRequest
             raise kind(str(error), param="file", code=error.code) from error

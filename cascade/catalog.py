@@ -1,28 +1,29 @@
 """The catalogue of documents and passages: SQLite, shared by the processes of one machine."""
 
-import hashlib
-import secrets
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from sqlalchemy import Update, delete, insert, select, update
+from filelock import AsyncFileLock
+from sqlalchemy import delete, exists, insert, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from cascade import rows, schema
+from cascade import changes, rows, schema
+from cascade.changes import SourceFile
+from cascade.embed import Embedding
 from cascade.errors import ProfileChanged, UnknownDocument
+from cascade.migrate import prepare
 from cascade.parse import ParsedDocument
-from cascade.schema import documents, passages, state
-from cascade.types import Document, IndexedPassage, Passage, Stage
+from cascade.schema import documents, orphans, passages, sources, state, uploads
+from cascade.token_vectors import TokenVectors
+from cascade.types import Document, IndexedPassage, MediaType, Passage, SourceText, Stage
 
-IN_FLIGHT = (Stage.EMBEDDING, Stage.PRECOMPUTING)
+IN_FLIGHT = (Stage.PARSING, Stage.EMBEDDING, Stage.PRECOMPUTING)
 SQL_BATCH = 1000  # values in one statement; SQLite allows 32,766
+INDEX_BATCH = 2000  # passages read at once to be indexed
 
 
 class Added(Enum):
@@ -65,9 +66,11 @@ class Catalog:
         engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
         schema.configure_connections(engine.sync_engine)
         try:
-            async with engine.begin() as tx:
-                await tx.run_sync(schema.prepare, profile)
-                await _adopt_profile(tx, profile)
+            # One at a time: alembic keeps the migration under way in a global, and switching a new file to WAL does
+            # not wait for others.
+            async with AsyncFileLock(path.with_name(f"{path.name}.lock")), engine.begin() as tx:
+                await tx.run_sync(prepare, profile)
+                await changes.adopt_profile(tx, profile)
         except BaseException:
             await engine.dispose()
             raise
@@ -77,33 +80,54 @@ class Catalog:
         """Close every connection."""
         await self._engine.dispose()
 
-    async def add(self, filename: str, content: bytes, parsed: ParsedDocument) -> AddResult:
-        """Queue a document. The same content is the same document, whatever its name; a failed one gets another try."""
-        now = int(time.time())
-        row = {
-            "id": f"file-{secrets.token_hex(12)}",
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "filename": filename,
-            "title": parsed.title,
-            "media_type": parsed.media_type,
-            "bytes": len(content),
-            "text": parsed.text,
-            "stage": Stage.QUEUED,
-            "created_at": now,
-            "updated_at": now,
-        }
+    async def add(
+        self,
+        filename: str,
+        content: bytes,
+        media_type: MediaType,
+        source: SourceFile | None = None,
+        replace: bool = False,
+        retry: bool = True,
+    ) -> AddResult:
+        """Queue a document. The same content is the same document, whatever its name.
+
+        A failed one gets another try where `retry` says so. What the `source` file held before, or with `replace` the
+        newest document of this filename, is replaced once the new one is ready.
+        """
+        row = changes.new_row(filename, content, media_type)
         same = documents.c.sha256 == row["sha256"]
+        outcome = Added.DUPLICATE
         async with self._engine.begin() as tx:
-            created = await tx.execute(sqlite.insert(documents).values(row).on_conflict_do_nothing(["sha256"]))
-            retried = await tx.execute(_requeue().where(same, documents.c.stage == Stage.FAILED))
-            found = (await tx.execute(select(*rows.DOCUMENT_COLUMNS).where(same))).one()
-        outcome = Added.CREATED if created.rowcount else Added.RETRIED if retried.rowcount else Added.DUPLICATE
-        return AddResult(rows.to_document(found), outcome)
+            if (await tx.execute(sqlite.insert(documents).values(row).on_conflict_do_nothing(["sha256"]))).rowcount:
+                outcome = Added.CREATED
+                await tx.execute(insert(uploads).values(document_id=row["id"], content=content))
+            elif retry and (await tx.execute(changes.requeue(same, documents.c.stage == Stage.FAILED))).rowcount:
+                outcome = Added.RETRIED
+            found = rows.to_document((await tx.execute(select(*rows.DOCUMENT_COLUMNS).where(same))).one())
+            if await changes.supersede(tx, found, source, replace):
+                await self._next_revision(tx)
+            return AddResult(await changes.read_document(tx, found.id), outcome)
+
+    async def retry(self, document_id: str) -> Document:
+        """Queue a failed document again; one in any other stage stays as it is."""
+        async with self._engine.begin() as tx:
+            await tx.execute(changes.requeue(documents.c.id == document_id, documents.c.stage == Stage.FAILED))
+            return await changes.read_document(tx, document_id)
+
+    async def known(self, source: SourceFile) -> Document | None:
+        """The document that holds this file's content, if the file is as it was when it was added."""
+        query = select(*rows.DOCUMENT_COLUMNS).join(sources, sources.c.document_id == documents.c.id)
+        query = query.where(
+            sources.c.path == source.path, sources.c.bytes == source.bytes, sources.c.mtime_ns == source.mtime_ns
+        )
+        async with self._engine.connect() as tx:
+            row = (await tx.execute(query)).one_or_none()
+        return None if row is None else rows.to_document(row)
 
     async def get(self, document_id: str) -> Document:
         """The document as it is now."""
         async with self._engine.connect() as tx:
-            return await _document(tx, document_id)
+            return await changes.read_document(tx, document_id)
 
     async def list(self, *stages: Stage) -> Sequence[Document]:
         """Documents in order of arrival, of the given stages or all."""
@@ -113,13 +137,29 @@ class Catalog:
         async with self._engine.connect() as tx:
             return [rows.to_document(row) for row in await tx.execute(query)]
 
-    async def text(self, document_id: str) -> str:
-        """The whole text of a document."""
+    async def source(self, document_id: str) -> SourceText:
+        """The whole text of a document; empty before it is parsed."""
+        query = select(documents.c.text, documents.c.page_starts).where(documents.c.id == document_id)
         async with self._engine.connect() as tx:
-            found = await tx.scalar(select(documents.c.text).where(documents.c.id == document_id))
-        if found is None:
+            row = (await tx.execute(query)).one_or_none()
+        if row is None:
             raise UnknownDocument(document_id)
-        return str(found)
+        return rows.to_source(row)
+
+    async def upload(self, document_id: str) -> bytes | None:
+        """The file itself; None once it is parsed."""
+        async with self._engine.connect() as tx:
+            await changes.read_document(tx, document_id)
+            query = select(uploads.c.content).where(uploads.c.document_id == document_id)
+            content: bytes | None = await tx.scalar(query)
+            return content
+
+    async def parsed(self, document_id: str, parsed: ParsedDocument) -> Document:
+        """Keep a document's text in the place of its file."""
+        async with self._engine.begin() as tx:
+            await changes.update_document(tx, document_id, rows.from_parsed(parsed))
+            await tx.execute(delete(uploads).where(uploads.c.document_id == document_id))
+            return await changes.read_document(tx, document_id)
 
     async def advance(self, document_id: str, stage: Stage, passages: int = 0, done: int = 0, tokens: int = 0) -> None:
         """Note how far the work on a document has come."""
@@ -129,8 +169,11 @@ class Catalog:
         """Keep the document listed as failed, with the reason."""
         await self._update(document_id, stage=Stage.FAILED, error=reason)
 
-    async def complete(self, document_id: str, made: Sequence[Passage], embeddings: NDArray[np.float32]) -> Document:
-        """Store passages and embeddings `[passages, dimensions]`, and make the document ready, all at once."""
+    async def complete(self, document_id: str, made: Sequence[Passage], embeddings: Sequence[Embedding]) -> Document:
+        """Store passages with their embeddings and make the document ready, all at once.
+
+        The document that it replaces goes in the same moment; the new one takes its place in every collection.
+        """
         new_rows = rows.from_passages(made, embeddings)
         if not new_rows:
             raise ValueError(f"document {document_id!r} cannot be ready without a passage")
@@ -143,35 +186,38 @@ class Catalog:
                 "tokens": sum(len(passage.token_ids) for passage in made),
                 "revision": await self._next_revision(tx),
             }
-            await _update_document(tx, document_id, ready)
+            old = (await changes.read_document(tx, document_id)).replaces
+            if old is not None:
+                await changes.take_place(tx, document_id, old)
+            await changes.update_document(tx, document_id, ready | {"replaces": None})
             await tx.execute(delete(passages).where(passages.c.document_id == document_id))
             await tx.execute(insert(passages), new_rows)
-            return await _document(tx, document_id)
+            return await changes.read_document(tx, document_id)
 
-    async def delete(self, document_id: str) -> frozenset[str]:
-        """Remove a document at any stage. Returns its passages' chunk keys; `unused_chunks` tells which may go too."""
+    async def delete(self, document_id: str, chunk_keys: Collection[str] = ()) -> None:
+        """Remove a document at any stage. Its chunks, and those of `chunk_keys`, are orphans from then on."""
         async with self._engine.begin() as tx:
             await self._next_revision(tx)
-            keys = await tx.scalars(select(passages.c.chunk_key).where(passages.c.document_id == document_id))
-            gone = await tx.execute(delete(documents).where(documents.c.id == document_id))
-            if gone.rowcount == 0:
+            if not await changes.remove_document(tx, document_id):
                 raise UnknownDocument(document_id)
-            return frozenset(keys)
+            await changes.note_orphans(tx, chunk_keys)
 
-    async def unused_chunks(self, chunk_keys: Collection[str]) -> frozenset[str]:
-        """Those of the keys that no passage of a ready document has."""
-        keys = list(chunk_keys)
-        used: set[str] = set()
-        async with self._engine.connect() as tx:
-            for at in range(0, len(keys), SQL_BATCH):
-                query = select(passages.c.chunk_key).where(passages.c.chunk_key.in_(keys[at : at + SQL_BATCH]))
-                used.update(await tx.scalars(query))
-        return frozenset(keys) - used
+    async def orphans(self) -> Sequence[str]:
+        """Chunk keys of deleted documents that no passage of a ready document has."""
+        async with self._engine.begin() as tx:
+            await tx.execute(delete(orphans).where(exists().where(passages.c.chunk_key == orphans.c.chunk_key)))
+            return list(await tx.scalars(select(orphans.c.chunk_key)))
+
+    async def forget_orphans(self, chunk_keys: Sequence[str]) -> None:
+        """Note that these chunks are in no tier any more."""
+        async with self._engine.begin() as tx:
+            for at in range(0, len(chunk_keys), SQL_BATCH):
+                await tx.execute(delete(orphans).where(orphans.c.chunk_key.in_(chunk_keys[at : at + SQL_BATCH])))
 
     async def resume(self) -> Sequence[Document]:
         """Queue again what a stopped process left in flight. Returns all queued documents, the oldest first."""
         async with self._engine.begin() as tx:
-            await tx.execute(_requeue().where(documents.c.stage.in_(IN_FLIGHT)))
+            await tx.execute(changes.requeue(documents.c.stage.in_(IN_FLIGHT)))
         return await self.list(Stage.QUEUED)
 
     async def passages(self, passage_ids: Sequence[str]) -> Sequence[Passage]:
@@ -198,16 +244,27 @@ class Catalog:
         async with self._engine.connect() as tx:
             return {row.id: row.revision for row in await tx.execute(query)}
 
-    async def indexed_since(self, revision: int) -> Sequence[IndexedPassage]:
-        """What searching needs of the documents that became ready after `revision`, document by document."""
+    async def indexed_between(self, after: int, to: int) -> AsyncIterator[Sequence[IndexedPassage]]:
+        """What searching needs of the documents that became ready after revision `after`, up to `to`, in batches.
+
+        Document by document; a batch may end inside one.
+        """
         query = select(*rows.INDEX_COLUMNS).join(documents).order_by(documents.c.seq, passages.c.ordinal)
-        query = query.where(documents.c.stage == Stage.READY, documents.c.revision > revision)
+        query = query.where(documents.c.stage == Stage.READY, documents.c.revision.between(after + 1, to))
         async with self._engine.connect() as tx:
-            return [rows.to_indexed(row) for row in await tx.execute(query)]
+            async for batch in (await tx.stream(query)).partitions(INDEX_BATCH):
+                yield [rows.to_indexed(row) for row in batch]
+
+    async def token_vectors(self, passage_ids: Sequence[str]) -> dict[str, TokenVectors]:
+        """Token vectors of these passages by id; those of deleted documents are left out."""
+        columns = passages.c.id, passages.c.embedding, passages.c.token_vectors
+        async with self._engine.connect() as tx:
+            found = await tx.execute(select(*columns).where(passages.c.id.in_(passage_ids)))
+            return {row.id: rows.to_token_vectors(row) for row in found}
 
     async def _update(self, document_id: str, **values: Any) -> None:
         async with self._engine.begin() as tx:
-            await _update_document(tx, document_id, values)
+            await changes.update_document(tx, document_id, values)
 
     async def _next_revision(self, tx: AsyncConnection) -> int:
         """Also the first write of its transaction, which locks out other writers before anything is read."""
@@ -218,32 +275,3 @@ class Catalog:
         if revision is None:
             raise ProfileChanged(f"the catalogue is no longer of profile {self._profile!r}; restart to go on")
         return revision
-
-
-async def _document(tx: AsyncConnection, document_id: str) -> Document:
-    query = select(*rows.DOCUMENT_COLUMNS).where(documents.c.id == document_id)
-    row = (await tx.execute(query)).one_or_none()
-    if row is None:
-        raise UnknownDocument(document_id)
-    return rows.to_document(row)
-
-
-async def _update_document(tx: AsyncConnection, document_id: str, values: dict[str, Any]) -> None:
-    change = update(documents).where(documents.c.id == document_id).values(**values, updated_at=int(time.time()))
-    if (await tx.execute(change)).rowcount == 0:
-        raise UnknownDocument(document_id)
-
-
-async def _adopt_profile(tx: AsyncConnection, profile: str) -> None:
-    changed = await tx.execute(
-        update(state).where(state.c.profile != profile).values(profile=profile, revision=state.c.revision + 1)
-    )
-    if changed.rowcount:
-        await tx.execute(delete(passages))
-        await tx.execute(_requeue().where(documents.c.stage == Stage.READY))
-
-
-def _requeue() -> Update:
-    return update(documents).values(
-        stage=Stage.QUEUED, error=None, passages=0, passages_done=0, tokens=0, updated_at=int(time.time())
-    )

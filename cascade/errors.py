@@ -46,3 +46,19 @@ class ProfileChanged(CascadeError, RuntimeError):
 
 class TokenizerError(CascadeError, ValueError):
     """A model folder without a usable fast tokenizer, or one that turns plain text into control tokens."""
+
+
+class UnknownCollection(CascadeError, LookupError):
+    """The catalogue holds no collection of this id (any more)."""
+
+    def __init__(self, collection_id: str) -> None:
+        super().__init__(f"no collection {collection_id!r} in the catalogue")
+        self.collection_id = collection_id
+
+
+class ScorerError(CascadeError, RuntimeError):
+    """An auxiliary model that is asked over the network did not answer as it should."""
+
+
+class FilterError(CascadeError, ValueError):
+    """A filter that cannot be applied: an unknown operation, or a value of the wrong kind."""

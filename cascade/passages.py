@@ -1,11 +1,14 @@
 """A document's text to passages with token ids and chunk keys."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cascade.split import Splitter
+from cascade.headings import Headings
+from cascade.revise import split_anew
+from cascade.split import Span, Splitter
 from cascade.tokenize import PlainTokenizer
-from cascade.types import Document, MediaType, Passage
+from cascade.types import Document, Passage, SourceText
 
 MIN_PASSAGE_TOKENS = 64
 
@@ -31,19 +34,29 @@ class PassageMaker:
         if self.limit < MIN_PASSAGE_TOKENS:
             raise ValueError(f"passage limit of {self.limit} tokens is below the least possible, {MIN_PASSAGE_TOKENS}")
 
-    def make(self, document: Document, text: str) -> list[Passage]:
-        """Split and tokenise; the same document always gives the same passages. Takes a core for a while."""
+    def make(self, document: Document, source: SourceText, old: Sequence[Passage] = ()) -> list[Passage]:
+        """Split and tokenise; the same document always gives the same passages. Takes a core for a while.
+
+        Passages of `old`, an earlier version of the document, stay as they are wherever their text does, so that
+        only what has changed gets new keys.
+        """
         title = self.tokenizer.clip(document.title, self.limit // 4)  # a long title must leave room for the text
 
         def size(piece: str) -> int:
             return self.tokenizer.count(render_passage(title, piece))
 
-        spans = Splitter(size, self.limit, markdown=document.media_type is MediaType.MARKDOWN).split(text)
+        splitter = Splitter(size, self.limit, markdown=document.media_type.is_markdown)
+        kept = [passage.text for passage in old if passage.title == title]
+        spans = split_anew(source.text, splitter, kept) if kept else splitter.split(source.text)
+        headings = Headings.of(source.text if document.media_type.is_markdown else "")
         return [
-            self._passage(document.id, ordinal, title, span.of(text), span.start) for ordinal, span in enumerate(spans)
+            self._passage(document.id, ordinal, title, span, source, headings) for ordinal, span in enumerate(spans)
         ]
 
-    def _passage(self, document_id: str, ordinal: int, title: str, text: str, start: int) -> Passage:
+    def _passage(
+        self, document_id: str, ordinal: int, title: str, span: Span, source: SourceText, headings: Headings
+    ) -> Passage:
+        text = span.of(source.text)
         token_ids = tuple(self.tokenizer.encode(render_passage(title, text)))
         return Passage(
             id=f"{document_id}-{ordinal}",
@@ -51,8 +64,10 @@ class PassageMaker:
             ordinal=ordinal,
             title=title,
             text=text,
-            start=start,
-            end=start + len(text),
+            start=span.start,
+            end=span.end,
             token_ids=token_ids,
             chunk_key=self.chunk_key(token_ids),
+            page=bisect_right(source.page_starts, span.start) or None,
+            heading=" > ".join(headings.at(span.start)),
         )

@@ -4,26 +4,19 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from dataclasses import replace
 
 from cascade.catalog import Catalog
+from cascade.dense import EXACT_ROWS
 from cascade.embed import Embedder
-from cascade.hybrid import HybridIndex, IndexEntry
-from cascade.rerank import NoReranker, Reranker
-from cascade.select import Selector, TopKSelector
-from cascade.types import Hit, IndexedPassage, ScoredPassage, Selection
+from cascade.hybrid import HybridIndex
+from cascade.rerank import Reranker, ZSumReranker
+from cascade.scorers import MaxSimScorer
+from cascade.select import GapSelector, Selector
+from cascade.token_vectors import Question
+from cascade.types import Hit, ScoredPassage, Selection
 
 CANDIDATES = 20  # passed from search to the reranker
-
-
-@dataclass(frozen=True)
-class _View:
-    """The catalogue's ready passages as of a revision, by document, and the index over them."""
-
-    revision: int = 0
-    documents: dict[str, list[IndexEntry]] = field(default_factory=dict)
-    index: HybridIndex = field(default_factory=lambda: HybridIndex([]))
 
 
 class Retriever:
@@ -31,7 +24,8 @@ class Retriever:
 
     Each search first brings the index up to date with the catalogue, whichever process changed it, so a document can
     be found from the moment it is ready and never again once it is deleted. For one event loop; heavy work is done in
-    threads.
+    threads. `reranker` is called with the question and the search's candidates, `selector` with the most passages and
+    tokens that a question may have.
     """
 
     def __init__(
@@ -39,23 +33,32 @@ class Retriever:
         catalog: Catalog,
         embedder: Embedder,
         reranker: Reranker | None = None,
-        selector: Callable[[int, int], Selector] = TopKSelector,
+        selector: Callable[[int, int], Selector] = GapSelector,
+        exact_rows: int = EXACT_ROWS,
     ) -> None:
         self._catalog = catalog
         self._embedder = embedder
-        self._reranker = reranker or NoReranker()
+        self._reranker = reranker or ZSumReranker(MaxSimScorer(catalog.token_vectors))
         self._selector = selector
-        self._view = _View()
-        self._refreshing = asyncio.Lock()
+        self._exact_rows = exact_rows
+        self._index = HybridIndex(exact_rows)
+        self._known: dict[str, int] = {}  # documents in the index, each with the revision at which it became ready
+        self._revision = 0
+        self._turn = asyncio.Lock()
+        self._refreshing: set[asyncio.Task[None]] = set()
 
     async def refresh(self) -> None:
         """Bring the index up to date; cheap when nothing changed. Searching does it by itself."""
-        async with self._refreshing:
-            revision = await self._catalog.revision()
-            if revision != self._view.revision:
-                ready = await self._catalog.ready()
-                fresh = await self._catalog.indexed_since(self._view.revision)
-                self._view = await asyncio.to_thread(_next_view, self._view, revision, ready, fresh)
+        # A task of its own: a search given up halfway must not leave half a change behind.
+        task = asyncio.create_task(self._refresh())
+        self._refreshing.add(task)
+        task.add_done_callback(self._refreshing.discard)
+        await asyncio.shield(task)
+
+    async def question(self, text: str) -> Question:
+        """Embed a question; its words weigh what they tell apart among the passages in the index."""
+        question = await asyncio.to_thread(self._embedder.question, text)
+        return replace(question, weights=self._index.idf(question.words))
 
     async def search(
         self, question: str, k: int, token_budget: int, document_ids: Collection[str] | None = None
@@ -65,19 +68,53 @@ class Retriever:
         Timings are of the stages refresh, embed, search, load, rerank, select.
         """
         timings: dict[str, float] = {}
-        with _timed(timings, "refresh"):
-            await self.refresh()
-        with _timed(timings, "embed"):
-            vector = (await asyncio.to_thread(self._embedder.embed, [question]))[0]
-        with _timed(timings, "search"):
-            hits = await asyncio.to_thread(self._view.index.search, question, vector, CANDIDATES, document_ids)
-        with _timed(timings, "load"):
-            candidates = await self._load(hits)
-        with _timed(timings, "rerank"):
-            ranked = await self._reranker.rerank(question, candidates)
+        ranked = await self.rank(question, document_ids, timings)
         with _timed(timings, "select"):
             selection = self._selector(k, token_budget).select(ranked)
         return replace(selection, timings_ms=timings)
+
+    async def rank(
+        self, question: str, document_ids: Collection[str] | None = None, timings: dict[str, float] | None = None
+    ) -> Sequence[ScoredPassage]:
+        """Every candidate, most relevant first; notes in `timings` how many milliseconds each stage took."""
+        timings = {} if timings is None else timings
+        with _timed(timings, "refresh"):
+            await self.refresh()
+        with _timed(timings, "embed"):
+            asked = await self.question(question)
+        with _timed(timings, "search"):
+            hits = await asyncio.to_thread(self._index.search, asked, CANDIDATES, document_ids)
+        with _timed(timings, "load"):
+            candidates = await self._load(hits)
+        with _timed(timings, "rerank"):
+            return await self._reranker.rerank(asked, candidates)
+
+    async def _refresh(self) -> None:
+        async with self._turn:
+            revision = await self._catalog.revision()
+            if revision == self._revision:
+                return
+            if self._index.is_wasteful:
+                await self._renew(revision)
+            else:
+                await self._update(self._index, revision)
+
+    async def _update(self, index: HybridIndex, revision: int) -> None:
+        ready = await self._catalog.ready()
+        # Also what an earlier refresh, ended by an error, added without noting it.
+        gone = [id for id in index.documents if self._known.get(id, -1) != ready.get(id)]
+        await asyncio.to_thread(index.remove, gone)
+        async for passages in self._catalog.indexed_between(self._revision, revision):
+            await asyncio.to_thread(index.add, passages)
+        self._known = {id: at for id, at in ready.items() if at <= revision}
+        self._revision = revision
+
+    async def _renew(self, revision: int) -> None:
+        """Replace the index by one without the room that removed passages take; searches go on in the old one."""
+        self._known, self._revision = {}, 0
+        fresh = HybridIndex(self._exact_rows)
+        await self._update(fresh, revision)
+        self._index = fresh
 
     async def _load(self, hits: Sequence[Hit]) -> list[ScoredPassage]:
         """The hits' passages from the catalogue, which leaves out what was deleted meanwhile."""
@@ -88,13 +125,6 @@ class Retriever:
             ScoredPassage(passage, hit.score, hit.dense_score, hit.sparse_score, rank)
             for rank, (passage, hit) in enumerate(scored, start=1)
         ]
-
-
-def _next_view(view: _View, revision: int, ready: dict[str, int], fresh: Sequence[IndexedPassage]) -> _View:
-    kept = {id: entries for id, entries in view.documents.items() if id in ready}
-    added = {id: [IndexEntry.of(passage) for passage in group] for id, group in groupby(fresh, lambda p: p.document_id)}
-    documents = kept | added
-    return _View(revision, documents, HybridIndex(list(chain.from_iterable(documents.values()))))
 
 
 @contextmanager

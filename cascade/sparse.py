@@ -1,12 +1,15 @@
 """Search by words: BM25 over lower-cased words without English stop words."""
 
 import re
-from collections.abc import Sequence
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
-import bm25s
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
 from numpy.typing import NDArray
+
+K1, B = 1.5, 0.75
 
 # Chinese, Japanese and Korean have no spaces between words: each character counts as one.
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
@@ -16,20 +19,83 @@ _STOP_WORDS = frozenset(STOPWORDS_EN)
 
 def terms(text: str) -> list[str]:
     """The words of a text that BM25 counts."""
-    return [term for term in _TERM.findall(text.lower()) if term not in _STOP_WORDS]
+    return [term for term in map(str.lower, _TERM.findall(text)) if term not in _STOP_WORDS]
+
+
+def term_spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """Start, end and term of each word of `terms(text)`."""
+    for match in _TERM.finditer(text):
+        if (term := match.group().lower()) not in _STOP_WORDS:
+            yield match.start(), match.end(), term
 
 
 class SparseIndex:
-    """BM25 (Lucene's variant, k1 1.5, b 0.75) over rows of terms. Immutable."""
+    """BM25 in Lucene's variant (k1 1.5, b 0.75), the same scores as bm25s, but rows can be added and removed.
 
-    def __init__(self, rows: Sequence[Sequence[str]]) -> None:
-        self._rows = len(rows)
-        self._bm25 = bm25s.BM25(method="lucene") if any(rows) else None
-        if self._bm25:
-            self._bm25.index([list(row) for row in rows], show_progress=False)
+    Rows are numbered in order of adding; removing one leaves its number unused. Not safe for concurrent use.
+    """
+
+    def __init__(self) -> None:
+        self._term_ids: dict[str, int] = {}
+        self._postings: list[tuple[array[int], array[int]]] = []  # of each term: rows, counts
+        self._holders = array("l")  # of each term: how many rows hold it
+        self._rows: list[NDArray[np.uint32] | None] = []  # of each row: its terms
+        self._lengths = array("f")
+        self._count = 0
+        self._total = 0.0
+
+    def add(self, row_terms: Sequence[str]) -> None:
+        """Append a row."""
+        row = len(self._rows)
+        counts = Counter(self._term_id(term) for term in row_terms)
+        for term, count in counts.items():
+            rows, counted = self._postings[term]
+            rows.append(row)
+            counted.append(count)
+            self._holders[term] += 1
+        self._rows.append(np.fromiter(counts, dtype=np.uint32, count=len(counts)))
+        self._lengths.append(len(row_terms))
+        self._count += 1
+        self._total += len(row_terms)
+
+    def remove(self, row: int) -> None:
+        """Let a row count no more, in statistics too. Its own score is then without meaning."""
+        held = self._rows[row]
+        if held is None:
+            return
+        for term in held:
+            self._holders[term] -= 1
+        self._rows[row] = None
+        self._count -= 1
+        self._total -= self._lengths[row]
 
     def scores(self, query: Sequence[str]) -> NDArray[np.float32]:
         """BM25 score of every row, `[rows]`; 0 where no term of `query` occurs."""
-        if not self._bm25 or not query:
-            return np.zeros(self._rows, dtype=np.float32)
-        return np.asarray(self._bm25.get_scores(list(query)), dtype=np.float32)
+        scores = np.zeros(len(self._rows), dtype=np.float32)
+        if not self._count:
+            return scores
+        norms = np.frombuffer(self._lengths, dtype=np.float32) * np.float32(B * self._count / max(self._total, 1))
+        norms += np.float32(1 - B)
+        for term, times in Counter(query).items():
+            if (id := self._term_ids.get(term)) is None:
+                continue
+            rows = np.frombuffer(self._postings[id][0], dtype=np.uint32)
+            counts = np.frombuffer(self._postings[id][1], dtype=np.uint32).astype(np.float32)
+            scores[rows] += times * self._idf(id) * counts / (counts + np.float32(K1) * norms[rows])
+        return scores
+
+    def idf(self, words: Iterable[str]) -> NDArray[np.float32]:
+        """How rare each word is, float32 `[words]`; 0 for "", most for a word that occurs nowhere."""
+        ids = (self._term_ids.get(word) if word else -1 for word in words)
+        return np.array([0.0 if id == -1 else self._idf(id) for id in ids], dtype=np.float32)
+
+    def _idf(self, id: int | None) -> float:
+        holders = 0 if id is None else self._holders[id]
+        return float(np.log1p((self._count - holders + 0.5) / (holders + 0.5)))
+
+    def _term_id(self, term: str) -> int:
+        id = self._term_ids.setdefault(term, len(self._postings))
+        if id == len(self._postings):
+            self._postings.append((array("I"), array("I")))
+            self._holders.append(0)
+        return id

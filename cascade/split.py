@@ -43,13 +43,14 @@ class Splitter:
         splitter = kind.from_callback(self.size, self.limit)
         return self._absorb_tiny(text, [span for region in _regions(text) for span in _cut(text, region, splitter)])
 
-    def _is_tiny(self, text: str, span: Span) -> bool:
+    def is_tiny(self, text: str, span: Span) -> bool:
+        """Whether a span is too small for a passage of its own."""
         return self.size(span.of(text)) < TINY_SHARE * self.limit
 
     def _absorb_tiny(self, text: str, spans: list[Span]) -> list[Span]:
         done: list[Span] = []
         for span in spans:
-            if done and (self._is_tiny(text, done[-1]) or self._is_tiny(text, span)):
+            if done and (self.is_tiny(text, done[-1]) or self.is_tiny(text, span)):
                 done[-1:] = self._even(text, done[-1], span)
             else:
                 done.append(span)
@@ -63,7 +64,7 @@ class Splitter:
             return [both]
         for share in EVEN_SHARES:  # without regard to headings: they are what left a tiny span
             halves = _cut(text, both, TextSplitter.from_callback(self.size, ceil(share * size)))
-            if len(halves) == 2 and not any(self._is_tiny(text, half) for half in halves):
+            if len(halves) == 2 and not any(self.is_tiny(text, half) for half in halves):
                 return halves
         return [first, second]
 

@@ -30,10 +30,19 @@ class Stage(StrEnum):
     """Where a document stands on its way to being answerable."""
 
     QUEUED = "queued"
+    PARSING = "parsing"
     EMBEDDING = "embedding"
     PRECOMPUTING = "precomputing"
     READY = "ready"
     FAILED = "failed"
+
+
+class Relevance(StrEnum):
+    """Whether a passage is about the question, by a measure that does not depend on its rivals."""
+
+    NONE = "none"
+    LOW = "low"
+    GOOD = "good"
 
 
 @dataclass(frozen=True)
@@ -53,13 +62,23 @@ class Document:
     tokens: int
     created_at: int
     updated_at: int
+    replaces: str | None = None
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A document's whole text and the offsets at which its pages begin; no pages for kinds without."""
+
+    text: str
+    page_starts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Passage:
     """A piece of a document: `text` is the document's `[start:end)` in characters.
 
-    `token_ids` are the ids of `render_passage(title, text)`, made once and never derived again.
+    `token_ids` are the ids of `render_passage(title, text)`, made once and never derived again. `page` is where it
+    starts, from 1; `heading` the headings above it, joined by " > ".
     """
 
     id: str
@@ -71,6 +90,8 @@ class Passage:
     end: int
     token_ids: tuple[int, ...]
     chunk_key: str
+    page: int | None = None
+    heading: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,13 +117,18 @@ class Hit:
 
 @dataclass(frozen=True)
 class ScoredPassage:
-    """A candidate passage; `rank` counts from 1, the most relevant first."""
+    """A candidate passage; `rank` counts from 1, the most relevant first.
+
+    `scores` holds what each auxiliary scorer said, by its name.
+    """
 
     passage: Passage
     score: float
     dense_score: float
     sparse_score: float
     rank: int
+    scores: Mapping[str, float] = field(default_factory=dict)
+    relevance: Relevance = Relevance.GOOD
 
 
 @dataclass(frozen=True)
@@ -110,7 +136,8 @@ class Selection:
     """The passages chosen for one question, most relevant first, and why no others.
 
     `rule` says in words what cut the list, `considered` how many candidates it was cut from; `low_relevance` that
-    even the best of them is probably beside the question. `timings_ms` holds one entry a stage.
+    even the best of them is probably beside the question. None is chosen when none is about the question at all.
+    `timings_ms` holds one entry a stage.
     """
 
     passages: tuple[ScoredPassage, ...]

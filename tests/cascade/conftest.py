@@ -11,7 +11,7 @@ from cascade.embed import Embedder
 from cascade.parse import parse_document
 from cascade.passages import PassageMaker, render_passage
 from cascade.tokenize import PlainTokenizer
-from cascade.types import Document
+from cascade.types import Document, SourceText
 
 AddReady = Callable[[str, str], Awaitable[Document]]
 
@@ -49,8 +49,9 @@ def add_ready(catalog: Catalog, maker: PassageMaker, embedder: Embedder) -> AddR
 
     async def add(filename: str, text: str) -> Document:
         parsed = parse_document(filename, text.encode())
-        document = (await catalog.add(filename, text.encode(), parsed)).document
-        made = maker.make(document, parsed.text)
+        document = (await catalog.add(filename, text.encode(), parsed.media_type)).document
+        document = await catalog.parsed(document.id, parsed)
+        made = maker.make(document, SourceText(parsed.text, parsed.page_starts))
         embeddings = embedder.embed([render_passage(passage.title, passage.text) for passage in made])
         return await catalog.complete(document.id, made, embeddings)
 

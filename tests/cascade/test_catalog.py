@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
 from cascade.catalog import SQL_BATCH, Added, Catalog
+from cascade.embed import Embedding
 from cascade.errors import CatalogVersionError, ProfileChanged, UnknownDocument
-from cascade.parse import parse_document
-from cascade.types import Document, Passage, Stage
+from cascade.parse import ParsedDocument
+from cascade.token_vectors import TokenVectors
+from cascade.types import Document, IndexedPassage, MediaType, Passage, SourceText, Stage
 from tests.cascade.conftest import sha_key
 
 
@@ -24,13 +25,18 @@ def passage(document_id: str, ordinal: int, token_ids: Sequence[int]) -> Passage
     )
 
 
-def embeddings(count: int) -> NDArray[np.float32]:
-    return np.random.default_rng(count).standard_normal((count, 4)).astype(np.float32)
+def embeddings(count: int) -> list[Embedding]:
+    vectors = np.random.default_rng(count).standard_normal((count, 3, 4)).astype(np.float32)
+    return [Embedding(tokens[0], TokenVectors.of(tokens)) for tokens in vectors]
+
+
+async def indexed(catalog: Catalog, after: int = 0) -> list[IndexedPassage]:
+    batches = catalog.indexed_between(after, await catalog.revision())
+    return [entry async for batch in batches for entry in batch]
 
 
 async def queue(catalog: Catalog, text: str) -> Document:
-    content = text.encode()
-    return (await catalog.add(f"{text}.txt", content, parse_document("x.txt", content))).document
+    return (await catalog.add(f"{text}.txt", text.encode(), MediaType.TEXT)).document
 
 
 async def make_ready(catalog: Catalog, text: str, *token_ids: Sequence[int]) -> Document:
@@ -41,26 +47,42 @@ async def make_ready(catalog: Catalog, text: str, *token_ids: Sequence[int]) -> 
 
 async def test_a_document_is_listed_at_once(catalog: Catalog) -> None:
     content = b"# The title\n\nSome text."
-    result = await catalog.add("a.md", content, parse_document("a.md", content))
+    result = await catalog.add("a.md", content, MediaType.MARKDOWN)
     document = result.document
     assert result.outcome is Added.CREATED
     assert document.id.startswith("file-")
-    assert (document.filename, document.title, document.bytes) == ("a.md", "The title", len(content))
+    assert (document.filename, document.title, document.bytes) == ("a.md", "a.md", len(content))
     assert (document.stage, document.error, document.passages) == (Stage.QUEUED, None, 0)
     assert await catalog.list() == [document]
     assert await catalog.get(document.id) == document
-    assert await catalog.text(document.id) == content.decode()
+    assert await catalog.upload(document.id) == content
+    assert await catalog.source(document.id) == SourceText("")
+
+
+async def test_the_text_takes_the_place_of_the_file(catalog: Catalog) -> None:
+    document = (await catalog.add("a.pdf", b"%PDF", MediaType.PDF)).document
+    parsed = await catalog.parsed(document.id, ParsedDocument("The title", "Page one.\n\nTwo.", MediaType.PDF, (0, 11)))
+    assert parsed.title == "The title"
+    assert await catalog.source(document.id) == SourceText("Page one.\n\nTwo.", (0, 11))
+    assert await catalog.upload(document.id) is None
+
+
+async def test_a_file_that_cannot_be_parsed_is_kept_for_another_try(catalog: Catalog) -> None:
+    document = (await catalog.add("a.pdf", b"%PDF", MediaType.PDF)).document
+    await catalog.advance(document.id, Stage.PARSING)
+    await catalog.fail(document.id, "torn")
+    assert (await catalog.retry(document.id)).stage is Stage.QUEUED
+    assert await catalog.upload(document.id) == b"%PDF"
 
 
 async def test_the_same_content_is_the_same_document(catalog: Catalog) -> None:
     first = await queue(catalog, "text")
-    again = await catalog.add("other name.txt", b"text", parse_document("other name.txt", b"text"))
+    again = await catalog.add("other name.txt", b"text", MediaType.TEXT)
     assert (again.document, again.outcome) == (first, Added.DUPLICATE)
 
 
 async def test_adding_the_same_content_at_once_queues_it_once(catalog: Catalog) -> None:
-    parsed = parse_document("a.txt", b"text")
-    results = await asyncio.gather(*(catalog.add("a.txt", b"text", parsed) for _ in range(8)))
+    results = await asyncio.gather(*(catalog.add("a.txt", b"text", MediaType.TEXT) for _ in range(8)))
     assert sorted(result.outcome.name for result in results) == ["CREATED", *["DUPLICATE"] * 7]
     assert len({result.document.id for result in results}) == 1
 
@@ -70,7 +92,9 @@ async def test_a_failed_document_stays_listed_and_can_be_tried_again(catalog: Ca
     await catalog.fail(document.id, "engine stopped")
     failed = await catalog.get(document.id)
     assert (failed.stage, failed.error) == (Stage.FAILED, "engine stopped")
-    again = await catalog.add("text.txt", b"text", parse_document("text.txt", b"text"))
+    left = await catalog.add("text.txt", b"text", MediaType.TEXT, retry=False)
+    assert (left.outcome, left.document) == (Added.DUPLICATE, failed)
+    again = await catalog.add("text.txt", b"text", MediaType.TEXT)
     assert again.outcome is Added.RETRIED
     assert (again.document.id, again.document.stage, again.document.error) == (document.id, Stage.QUEUED, None)
 
@@ -91,9 +115,12 @@ async def test_passages_come_back_exactly(catalog: Catalog) -> None:
     assert (ready.stage, ready.passages, ready.passages_done, ready.tokens) == (Stage.READY, 2, 2, 5)
     assert await catalog.document_passages(document.id) == made
     assert await catalog.passages([made[1].id, "unknown", made[0].id]) == [made[1], made[0]]
-    indexed = await catalog.indexed_since(0)
-    assert [(entry.id, entry.title, entry.text) for entry in indexed] == [(p.id, p.title, p.text) for p in made]
-    np.testing.assert_array_equal(np.stack([entry.embedding for entry in indexed]), vectors)
+    entries = await indexed(catalog)
+    assert [(entry.id, entry.title, entry.text) for entry in entries] == [(p.id, p.title, p.text) for p in made]
+    np.testing.assert_array_equal([entry.embedding for entry in entries], [made.vector for made in vectors])
+    tokens = await catalog.token_vectors([made[1].id, "unknown"])
+    np.testing.assert_array_equal(tokens[made[1].id].codes, vectors[1].tokens.codes)
+    assert list(tokens) == [made[1].id]
 
 
 async def test_completing_is_all_or_nothing(catalog: Catalog) -> None:
@@ -121,10 +148,13 @@ async def test_completing_again_replaces(catalog: Catalog) -> None:
 async def test_work_on_a_deleted_document_ends(catalog: Catalog) -> None:
     document = await queue(catalog, "text")
     await catalog.advance(document.id, Stage.PRECOMPUTING)
-    assert await catalog.delete(document.id) == frozenset()
+    await catalog.delete(document.id)
     for call in (
         catalog.get(document.id),
-        catalog.text(document.id),
+        catalog.source(document.id),
+        catalog.upload(document.id),
+        catalog.retry(document.id),
+        catalog.parsed(document.id, ParsedDocument("t", "t", MediaType.TEXT)),
         catalog.advance(document.id, Stage.PRECOMPUTING),
         catalog.fail(document.id, "reason"),
         catalog.complete(document.id, [passage(document.id, 0, [1])], embeddings(1)),
@@ -144,18 +174,32 @@ async def test_deleting_takes_the_passages_along(catalog: Catalog) -> None:
     assert list(await catalog.ready()) == [kept.id]
 
 
-async def test_chunks_that_another_document_uses_are_kept(catalog: Catalog) -> None:
+async def test_chunks_that_another_document_uses_are_no_orphans(catalog: Catalog) -> None:
     document = await make_ready(catalog, "one", [1, 2], [3, 4])
     await make_ready(catalog, "two", [1, 2])
-    keys = await catalog.delete(document.id)
-    assert keys == {sha_key([1, 2]), sha_key([3, 4])}
-    assert await catalog.unused_chunks(keys) == {sha_key([3, 4])}
+    assert await catalog.orphans() == []
+    await catalog.delete(document.id, [sha_key([5])])
+    assert set(await catalog.orphans()) == {sha_key([3, 4]), sha_key([5])}
 
 
-async def test_unused_chunks_of_many_keys(catalog: Catalog) -> None:
-    await make_ready(catalog, "one", [1], [2])
-    unused = {sha_key([n]) for n in range(3, 3 * SQL_BATCH)}
-    assert await catalog.unused_chunks(unused | {sha_key([1]), sha_key([2])}) == unused
+async def test_orphans_are_remembered_until_they_are_gone(tmp_path: Path) -> None:
+    catalog = await Catalog.open(tmp_path / "c.sqlite", "p")
+    document = await make_ready(catalog, "one", *([n] for n in range(3 * SQL_BATCH)))
+    await catalog.delete(document.id)
+    await catalog.close()
+    catalog = await Catalog.open(tmp_path / "c.sqlite", "p")
+    orphans = await catalog.orphans()
+    assert len(orphans) == 3 * SQL_BATCH
+    await catalog.forget_orphans(orphans[1:])
+    assert await catalog.orphans() == [orphans[0]]
+    await catalog.close()
+
+
+async def test_an_orphan_that_is_used_again_is_none(catalog: Catalog) -> None:
+    document = await make_ready(catalog, "one", [1])
+    await catalog.delete(document.id)
+    await make_ready(catalog, "two", [1])
+    assert await catalog.orphans() == []
 
 
 async def test_ids_are_never_used_again(catalog: Catalog) -> None:
@@ -242,7 +286,7 @@ async def test_the_revision_grows_with_what_can_be_searched(catalog: Catalog) ->
     after_one = await catalog.revision()
     assert after_one > start
     two = await make_ready(catalog, "two")
-    assert [entry.document_id for entry in await catalog.indexed_since(after_one)] == [two.id]
+    assert [entry.document_id for entry in await indexed(catalog, after_one)] == [two.id]
     assert set(await catalog.ready()) == {one.id, two.id}
     before = await catalog.revision()
     await catalog.delete(two.id)

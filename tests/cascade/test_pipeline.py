@@ -5,13 +5,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from cascade.catalog import Catalog
 from cascade.embed import Embedder
 from cascade.pipeline import Retriever
+from cascade.rerank import NoReranker
+from cascade.select import TopKSelector
+from cascade.token_vectors import Question
 from cascade.types import Document, ScoredPassage, Selection
 from tests.cascade.conftest import AddReady
 
@@ -32,7 +33,8 @@ async def library(add_ready: AddReady) -> list[Document]:
 
 @pytest.fixture
 def retriever(catalog: Catalog, embedder: Embedder) -> Retriever:
-    return Retriever(catalog, embedder)
+    """Everything that is found is chosen: these tests are about what is found."""
+    return Retriever(catalog, embedder, NoReranker(), TopKSelector)
 
 
 async def test_the_passage_with_the_answer_comes_first(retriever: Retriever, library: list[Document]) -> None:
@@ -113,17 +115,17 @@ class GatedEmbedder(Embedder):
         super().__init__(model)
         self.entered, self.go_on = threading.Event(), threading.Event()
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def question(self, text: str) -> Question:
         self.entered.set()
         assert self.go_on.wait(30)
-        return super().embed(texts)
+        return super().question(text)
 
 
 async def test_a_document_deleted_during_the_search_is_not_returned(
     catalog: Catalog, embedder_dir: Path, library: list[Document]
 ) -> None:
     gated = GatedEmbedder(embedder_dir)
-    search = asyncio.create_task(Retriever(catalog, gated).search("train ticket", 5, 1000))
+    search = asyncio.create_task(Retriever(catalog, gated, NoReranker(), TopKSelector).search("train ticket", 5, 1000))
     assert await asyncio.to_thread(gated.entered.wait, 30)
     await catalog.delete(library[1].id)
     gated.go_on.set()
@@ -159,13 +161,14 @@ async def test_a_reranker_has_the_last_word_on_order(
     catalog: Catalog, embedder: Embedder, library: list[Document]
 ) -> None:
     class Backwards:
-        async def rerank(self, question: str, candidates: Sequence[ScoredPassage]) -> Sequence[ScoredPassage]:
-            assert question == "train ticket"
+        async def rerank(self, question: Question, candidates: Sequence[ScoredPassage]) -> Sequence[ScoredPassage]:
+            assert question.text == "train ticket"
             return candidates[::-1]
 
-    plain = await Retriever(catalog, embedder).search("train ticket", 3, 1000)
-    backwards = await Retriever(catalog, embedder, reranker=Backwards()).search("train ticket", 3, 1000)
-    assert backwards.passages == plain.passages[::-1]
+    plain = await Retriever(catalog, embedder, NoReranker(), TopKSelector).search("train ticket", 3, 1000)
+    backwards = await Retriever(catalog, embedder, Backwards(), TopKSelector).search("train ticket", 3, 1000)
+    assert len(plain.passages) == 3
+    assert [p.passage for p in backwards.passages] == [p.passage for p in plain.passages[::-1]]
 
 
 async def test_another_selector_can_cut(catalog: Catalog, embedder: Embedder, library: list[Document]) -> None:

@@ -1,0 +1,1 @@
+"""Changes of the catalogue's schema, oldest first; alembic runs them."""
