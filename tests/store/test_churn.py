@@ -8,7 +8,7 @@ from pathlib import Path
 
 def churned(mode: str, root: Path, *numbers: int) -> dict[str, int]:
     command = [sys.executable, "-m", "tests.store.churn", mode, str(root), *map(str, numbers)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr[-3000:]
     outcome: dict[str, int] = json.loads(result.stdout)
     print(outcome)
