@@ -15,6 +15,7 @@ from app.telemetry import STAGE_SECONDS, TOKENS
 from cascade.pipeline import Retriever
 from cascade.types import ScoredPassage, Selection
 from fuse.plan import FusePlan, PolicySpec, Segment
+from fuse.policies import POLICIES, SharePolicy
 from store.keys import ChunkKey
 
 _MIN_PASSAGE_ROOM = 32
@@ -22,14 +23,19 @@ _MIN_PASSAGE_ROOM = 32
 
 @dataclass(frozen=True)
 class AnswerDefaults:
-    """What a request leaves open. `context_tokens` bounds the passages, `max_tokens` the answer."""
+    """What a request leaves open. `context_tokens` bounds the passages, `max_tokens` the answer.
+
+    share_fused: whether a question may reuse the fused context of another one that recomputed other tokens.
+    """
 
     top_k: int
     context_tokens: int
     policy: str
     boundary_tokens: int
+    budget: float
     max_tokens: int
     salt: str
+    share_fused: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Answerer:
         selected = time.perf_counter()
         sampling = Sampling(question.max_tokens, request.temperature, request.top_p, request.seed, request.stop)
         token_ids = question.token_ids()
-        salt = question.plan.cache_salt(self._defaults.salt, token_ids) if question.plan else None
+        salt = self._salt(question.plan, token_ids) if question.plan else None
         first = 0.0
         completion_tokens = 0
         async for piece in self._engine.generate(token_ids, sampling, question.plan, salt):
@@ -135,11 +141,20 @@ class Answerer:
     def _plan(self, request: AnswerRequest, frame: PromptFrame, passages: Sequence[ScoredPassage]) -> FusePlan | None:
         if not (self._engine.fusable and request.fuse):
             return None
+        segments = [Segment(len(scored.passage.token_ids), ChunkKey(scored.passage.chunk_key)) for scored in passages]
+        return FusePlan(self._language.fingerprint, (Segment(len(frame.head)), *segments), self._policy(request))
+
+    def _salt(self, plan: FusePlan, token_ids: Sequence[int]) -> str:
+        whole_prompt = POLICIES[plan.policy.name].query_aware and not self._defaults.share_fused
+        return plan.cache_salt(self._defaults.salt, token_ids if whole_prompt else token_ids[: plan.context_tokens])
+
+    def _policy(self, request: AnswerRequest) -> PolicySpec:
         name = request.policy or self._defaults.policy
         tokens = self._defaults.boundary_tokens if request.boundary_tokens is None else request.boundary_tokens
-        policy = PolicySpec(name, {"tokens": tokens} if name == "boundary" else {})
-        segments = [Segment(len(scored.passage.token_ids), ChunkKey(scored.passage.chunk_key)) for scored in passages]
-        return FusePlan(self._language.fingerprint, (Segment(len(frame.head)), *segments), policy)
+        share = self._defaults.budget if request.budget is None else request.budget
+        if name == "boundary":
+            return PolicySpec(name, {"tokens": tokens})
+        return PolicySpec(name, {"share": share} if issubclass(POLICIES[name], SharePolicy) else {})
 
     def _done(
         self,
@@ -153,7 +168,7 @@ class Answerer:
         reused = report["reused"] + report["cached"] if report else last.cached_tokens
         recomputed = report.get("recomputed", 0)
         tokens = {"reused": reused, "recomputed": recomputed, "computed": prompt_tokens - reused - recomputed}
-        stages = {name: float(report[f"{name}_s"]) for name in ("load", "write", "recompute") if report}
+        stages = {name: float(report[f"{name}_s"]) for name in ("load", "write", "select", "recompute") if report}
         for source, count in tokens.items():
             TOKENS.labels(source).inc(count)
         for stage, seconds in (timings | stages).items():
@@ -175,6 +190,8 @@ def _selection_json(selection: Selection) -> dict[str, Any]:
             {
                 "file_id": scored.passage.document_id,
                 "ordinal": scored.passage.ordinal,
+                "page": scored.passage.page,
+                "heading": scored.passage.heading,
                 "title": scored.passage.title,
                 "text": scored.passage.text,
                 "start": scored.passage.start,
@@ -182,6 +199,8 @@ def _selection_json(selection: Selection) -> dict[str, Any]:
                 "score": scored.score,
                 "dense_score": scored.dense_score,
                 "sparse_score": scored.sparse_score,
+                "scores": dict(scored.scores),
+                "relevance": scored.relevance,
                 "rank": scored.rank,
                 "tokens": len(scored.passage.token_ids),
             }

@@ -22,7 +22,7 @@ from store.deflate import Backend
 
 ENV_PREFIX = "KVFUSE_"
 PACKAGED_MODEL_NAME = "smollm2-135m-instruct"
-Policy = Literal["none", "boundary", "full"]
+Policy = Literal["none", "boundary", "deviation", "variance", "query", "hybrid", "full"]
 
 
 def default_memory_dir(home: Path) -> Path:
@@ -79,8 +79,15 @@ class Settings(BaseSettings):
     passage_tokens: int = Field(300, ge=64, le=8192, description="Longest passage, in tokens of the main model.")
     top_k: int = Field(5, ge=1, le=100, description="Most passages in one answer's context.")
     context_tokens: int = Field(3072, ge=32, description="Most passage tokens in one answer's context.")
-    policy: Policy = Field("boundary", description="Which reused tokens are recomputed.")
-    boundary_tokens: int = Field(32, ge=0, le=8192, description="Tokens recomputed at the start of a passage.")
+    policy: Policy = Field("hybrid", description="Which reused tokens are recomputed.")
+    budget: float = Field(0.15, ge=0, le=1, description="Share of the reused tokens that is recomputed.")
+    share_fused: bool = Field(False, description="Let questions over the same passages share one fused context.")
+    boundary_tokens: int = Field(
+        32, ge=0, le=8192, description="Tokens recomputed at the start of a passage, by policy boundary."
+    )
+    ingest_passes: Literal[1, 2] = Field(
+        2, description="Prefills of a passage at ingest; 2 allow policy hybrid at its best."
+    )
     ingest_concurrency: int = Field(8, ge=1, le=1024, description="Passages precomputed at once.")
     max_output_tokens: int = Field(512, ge=1, description="Longest answer, in tokens.")
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuse.plan import FusePlan, SaveOrder
+from fuse.plan import FusePlan
+from fuse.scheme import SaveStep
 from store.keys import ChunkKey
 
 if TYPE_CHECKING:
@@ -147,18 +148,21 @@ class Engine:
             ended = plan is not None and output.finished
             yield _generated(output, await self._report(tag) if ended else {})
 
-    async def save(self, token_ids: Sequence[int], order: SaveOrder) -> Saved:
-        """Prefill `token_ids` and store the range that `order` names; returns when the chunk is on its tier.
+    async def save(self, steps: Sequence[SaveStep]) -> Saved:
+        """Prefill one passage as `steps` say, one after the other; returns when its chunk is stored.
 
         At most one save of a key may be under way at a time.
 
         Raises:
             EngineError: the chunk could not be stored.
         """
+        order = steps[-1].order
         waiting = self._saves[order.key] = asyncio.get_running_loop().create_future()
         try:
-            async for _ in self._outputs(token_ids, _sampling_params(Sampling(1), order.to_params()), None):
-                pass
+            for step in steps:
+                parameters = _sampling_params(Sampling(1), step.order.to_params())
+                async for _ in self._outputs(step.token_ids, parameters, None):
+                    pass
             if self._poller is None or self._poller.done():
                 self._poller = asyncio.create_task(self._poll_saves())
             return await asyncio.wait_for(waiting, _SAVE_TIMEOUT_S)

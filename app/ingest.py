@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
-from app.engine import Engine, Saved
+from app.bank import KVBank
 from app.telemetry import INGESTED_DOCUMENTS, INGESTED_TOKENS
 from cascade.catalog import Added, AddResult, Catalog
 from cascade.changes import SourceFile
@@ -15,7 +14,6 @@ from cascade.errors import DocumentError, UnknownDocument
 from cascade.parse import check_file, parse_document
 from cascade.passages import PassageMaker
 from cascade.types import Document, Passage, Stage
-from fuse.plan import SaveOrder
 from store.keys import ChunkKey
 from store.tiered import TieredStore
 
@@ -24,47 +22,32 @@ logger = logging.getLogger(__name__)
 _DOCUMENTS_AT_ONCE = 4
 
 
-@dataclass(frozen=True)
-class IngestOptions:
-    """`head`: token ids of the ingest head; `fingerprint`: digest under which chunks are stored."""
-
-    head: tuple[int, ...]
-    fingerprint: str
-    max_document_bytes: int
-    passages_at_once: int
-
-
 class Ingestor:
     """Takes documents in and works them off in the background; what a stopped process left is taken up again.
 
     A document is ready only once every one of its passages can be answered from: its KV is stored, and passages and
     embeddings have been written in one transaction.
-
-    banked: bytes of the chunks stored since the start.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        bank: KVBank,
         catalog: Catalog,
         store: TieredStore,
         embedder: Embedder,
         maker: PassageMaker,
-        options: IngestOptions,
+        max_document_bytes: int,
     ) -> None:
-        self._engine = engine
+        self._bank = bank
         self._catalog = catalog
         self._store = store
         self._embedder = embedder
         self._maker = maker
-        self._options = options
+        self._max_document_bytes = max_document_bytes
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._workers: list[asyncio.Task[None]] = []
         self._restoring: set[asyncio.Task[None]] = set()
-        self._saving: dict[str, asyncio.Task[Saved]] = {}
-        self._passages = asyncio.Semaphore(options.passages_at_once)
-        self.banked = Saved(0, 0)
 
     async def start(self) -> None:
         """Start working, beginning with what is queued already."""
@@ -75,10 +58,11 @@ class Ingestor:
 
     async def stop(self) -> None:
         """Stop where the work stands; the next `start` goes on from there."""
-        tasks = [*self._workers, *self._running.values(), *self._restoring, *self._saving.values()]
+        tasks = [*self._workers, *self._running.values(), *self._restoring]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._bank.stop()
 
     async def add(
         self,
@@ -130,8 +114,7 @@ class Ingestor:
     async def _drop_orphans(self) -> None:
         """Remove the chunks of deleted documents from every tier, also those that a stopped process left."""
         keys = await self._catalog.orphans()
-        saving = [task for key, task in self._saving.items() if key in set(keys)]
-        await asyncio.gather(*saving, return_exceptions=True)
+        await self._bank.settled(set(keys))
         await asyncio.to_thread(_delete_chunks, self._store, keys)
         await self._catalog.forget_orphans(keys)
 
@@ -141,7 +124,7 @@ class Ingestor:
 
     def restore(self, passages: Sequence[Passage]) -> None:
         """Store again, in the background, the chunks of `passages` that the store has lost."""
-        task = asyncio.create_task(self._store_missing(passages, lambda: None))
+        task = asyncio.create_task(self._bank.store_missing(passages, lambda: None))
         self._restoring.add(task)
         task.add_done_callback(self._restored)
 
@@ -183,7 +166,7 @@ class Ingestor:
         tokens = sum(len(passage.token_ids) for passage in passages)
         progress = _Progress(self._catalog, document.id, len(passages), tokens)
         await progress.report()
-        await self._store_missing(passages, progress.advance)
+        await self._bank.store_missing(passages, progress.advance)
         await progress.settled()
         await self._catalog.complete(document.id, passages, embeddings)
         if document.replaces is not None:
@@ -205,40 +188,6 @@ class Ingestor:
         source = await self._catalog.source(document.id)
         old = await self._catalog.document_passages(document.replaces) if document.replaces else []
         return await asyncio.to_thread(self._maker.make, document, source, old)
-
-    async def _store_missing(self, passages: Sequence[Passage], done: Callable[[], object]) -> None:
-        """Compute and store the chunks that the store does not hold."""
-        if not self._engine.fusable:
-            return
-        keys = [ChunkKey(passage.chunk_key) for passage in passages]
-        present = await asyncio.to_thread(self._store.contains_many, keys)
-        async with asyncio.TaskGroup() as group:
-            for passage, there in zip(passages, present, strict=True):
-                if there:
-                    done()
-                else:
-                    group.create_task(self._store_passage(passage, done))
-
-    async def _store_passage(self, passage: Passage, done: Callable[[], object]) -> None:
-        async with self._passages:
-            # Shielded: a save under way ends by itself, and `delete` waits for it before it removes the chunk.
-            await asyncio.shield(self._save(passage))
-        done()
-
-    def _save(self, passage: Passage) -> asyncio.Task[Saved]:
-        """Return the save of this passage's chunk, under way already or started now."""
-        key = ChunkKey(passage.chunk_key)
-        if key not in self._saving:
-            head = self._options.head
-            order = SaveOrder(key, self._options.fingerprint, len(head), len(head) + len(passage.token_ids))
-            task = self._saving[key] = asyncio.create_task(self._engine.save([*head, *passage.token_ids], order))
-            task.add_done_callback(lambda done: self._saved(key, done))
-        return self._saving[key]
-
-    def _saved(self, key: str, task: asyncio.Task[Saved]) -> None:
-        del self._saving[key]
-        if not task.cancelled() and task.exception() is None:
-            self.banked += task.result()
 
 
 class _Progress:

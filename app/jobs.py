@@ -118,7 +118,7 @@ async def precompute_with(service: KvfuseService, files: Sequence[Path]) -> Prec
         if view.status == "error":
             failed[view.filename] = view.status_details or ""
     ready = [view for view in views.values() if view.status == "processed"]
-    saved = service.ingestor.banked
+    saved = service.bank.banked
     return PrecomputeSummary(
         documents=len(ready),
         passages=sum(view.passages for view in ready),

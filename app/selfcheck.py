@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from app.engine import Engine, EngineError, Sampling
 from app.language import Language
 from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment
+from fuse.scheme import SaveStep
 from store.keys import chunk_key
 
 _TOP = 20
+_SALT = "selfcheck"
 _LIMIT = 0.1
 """Largest total variation distance between two next-token distributions that rounding explains.
 
@@ -56,15 +58,16 @@ async def check_fusion(engine: Engine, language: Language) -> SelfCheck:
 
 
 async def _save(engine: Engine, language: Language, passage: Sequence[int]) -> None:
-    head = language.head
-    key = chunk_key(language.fingerprint, "", passage)
-    await engine.save([*head, *passage], SaveOrder(key, language.fingerprint, len(head), len(head) + len(passage)))
+    head = language.scheme.head
+    key = chunk_key(language.fingerprint, _SALT, passage)
+    order = SaveOrder(key, language.fingerprint, len(head), len(head) + len(passage))
+    await engine.save([SaveStep((*head, *passage), order)])
 
 
 async def _distance(engine: Engine, language: Language, passages: Sequence[Sequence[int]], policy: str) -> float:
-    segments = [Segment(len(passage), chunk_key(language.fingerprint, "", passage)) for passage in passages]
-    plan = FusePlan(language.fingerprint, (Segment(len(language.head)), *segments), PolicySpec(policy))
-    token_ids = [*language.head, *(token for passage in passages for token in passage)]
+    segments = [Segment(len(passage), chunk_key(language.fingerprint, _SALT, passage)) for passage in passages]
+    plan = FusePlan(language.fingerprint, (Segment(len(language.scheme.head)), *segments), PolicySpec(policy))
+    token_ids = [*language.scheme.head, *(token for passage in passages for token in passage)]
     token_ids += language.plain.encode(_QUESTION)
     ordinary = await _next_token(engine, token_ids, None, f"selfcheck-ordinary-{policy}")
     fused = await _next_token(engine, token_ids, plan, f"selfcheck-{policy}")

@@ -9,10 +9,11 @@ from typing import Any
 from blake3 import blake3
 
 from app.answering import AnswerDefaults, Answerer
+from app.bank import KVBank
 from app.config import Settings
 from app.engine import Engine, EngineConfig
 from app.errors import InvalidRequest, NotFound, TooLarge
-from app.ingest import IngestOptions, Ingestor
+from app.ingest import Ingestor
 from app.language import Language
 from app.models import prepare_models
 from app.selfcheck import SelfCheck, check_fusion
@@ -39,6 +40,7 @@ class KvfuseService:
     engine: Engine
     store: TieredStore
     catalog: Catalog
+    bank: KVBank
     ingestor: Ingestor
     answerer: Answerer
     check: SelfCheck
@@ -70,10 +72,10 @@ class KvfuseService:
         )
         self.catalog = await Catalog.open(settings.home / "catalog.sqlite", _profile(settings, language))
         self._parts.push_async_callback(self.catalog.close)
-        options = IngestOptions(
-            language.head, language.fingerprint, settings.max_upload_bytes, settings.ingest_concurrency
+        self.bank = KVBank(
+            self.engine, self.catalog, self.store, language.scheme, language.fingerprint, settings.ingest_concurrency
         )
-        self.ingestor = Ingestor(self.engine, self.catalog, self.store, embedder, maker, options)
+        self.ingestor = Ingestor(self.bank, self.catalog, self.store, embedder, maker, settings.max_upload_bytes)
         retriever = Retriever(self.catalog, embedder)
         await retriever.refresh()
         self.answerer = Answerer(self.engine, retriever, self.ingestor, language, _answer_defaults(settings))
@@ -133,7 +135,7 @@ def _load_models(settings: Settings) -> tuple[Language, Embedder]:
     if model is None or embedder is None:
         packaged = prepare_models(settings.home)
         model, embedder = model or packaged.llm, embedder or packaged.embedder
-    return Language.load(model, settings.dtype), Embedder(embedder)
+    return Language.load(model, settings.dtype, settings.ingest_passes), Embedder(embedder)
 
 
 def _store_config(settings: Settings) -> StoreConfig:
@@ -167,8 +169,10 @@ def _answer_defaults(settings: Settings) -> AnswerDefaults:
         context_tokens=settings.context_tokens,
         policy=settings.policy,
         boundary_tokens=settings.boundary_tokens,
+        budget=settings.budget,
         max_tokens=settings.max_output_tokens,
         salt=settings.tenant_salt,
+        share_fused=settings.share_fused,
     )
 
 

@@ -36,6 +36,7 @@ class AnswerRequest:
     document_ids: tuple[str, ...] | None
     request_id: str
     fuse: bool = True
+    budget: float | None = None
 
 
 @dataclass(frozen=True)

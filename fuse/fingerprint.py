@@ -1,7 +1,6 @@
 """ModelFingerprint of a model folder: everything that changes the bytes of its KV."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +8,16 @@ from blake3 import blake3
 
 from store.keys import ModelFingerprint
 
-INGEST_SCHEME = "head+passage/1"
-"""One pass a passage, behind the ingest head alone."""
-
 _WEIGHTS = "*.safetensors"
 
 
-def fingerprint_model(model: Path, dtype: str, kv_dtype: str, head: Sequence[int]) -> ModelFingerprint:
+def fingerprint_model(model: Path, dtype: str, kv_dtype: str, scheme: str) -> ModelFingerprint:
     """Fingerprint the model in folder `model` (Hugging Face layout, safetensors weights).
 
     Args:
         dtype: the dtype the engine computes in.
         kv_dtype: the dtype of the paged cache.
-        head: token ids of the ingest head.
+        scheme: the ingest scheme with its fixed tokens, `IngestScheme.describe()`.
 
     Raises:
         FileNotFoundError: no `config.json` or no weights.
@@ -36,7 +32,7 @@ def fingerprint_model(model: Path, dtype: str, kv_dtype: str, head: Sequence[int
         head_dim=config.get("head_dim") or config["hidden_size"] // heads,
         rope=_rope(config),
         kv_dtype=kv_dtype,
-        ingest=f"{INGEST_SCHEME}:{blake3(json.dumps(list(head)).encode()).hexdigest()}",
+        ingest=scheme,
     )
 
 

@@ -5,6 +5,7 @@ A plan travels to the engine as plain JSON inside `kv_transfer_params`, under th
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Literal
 
 from blake3 import blake3
@@ -77,26 +78,39 @@ class FusePlan:
             }
         }
 
-    def cache_salt(self, secret: str, token_ids: Sequence[int]) -> str:
-        """Return the prefix-cache salt of this plan over these context tokens.
+    def cache_salt(self, secret: str, depends_on: Sequence[int]) -> str:
+        """Return the prefix-cache salt of this plan.
 
-        Fused KV is approximate, so blocks may be shared only by requests with the same plan, the same tokens and the
-        same `secret` (one tenant's).
+        Fused KV is approximate, so blocks may be shared only by requests with the same plan, the same `secret` (one
+        tenant's) and the same tokens that the fused KV depends on: the context's, and for a policy that looks at the
+        question all of the prompt's.
         """
         digest = blake3(key=blake3(secret.encode()).digest())
-        digest.update(repr((self.to_params(), tuple(token_ids[: self.context_tokens]))).encode())
+        digest.update(repr((self.to_params(), tuple(depends_on))).encode())
         return f"{PARAMS_KEY}-{digest.hexdigest()}"
+
+
+class SaveStage(Enum):
+    """Which of a passage's passes a save is: the only one, or the first or second of two."""
+
+    ONLY = "only"
+    FIRST = "first"
+    SECOND = "second"
 
 
 @dataclass(frozen=True)
 class SaveOrder:
-    """Ask the engine to store the KV of prompt positions `start <= p < end` when the request ends."""
+    """Ask the engine to store the KV of prompt positions `start <= p < end` when the request ends.
+
+    predecessor: key of the passage in front, if it is the real one of the document.
+    """
 
     key: ChunkKey
     fingerprint: str
     start: int
     end: int
     predecessor: str = ""
+    stage: SaveStage = SaveStage.ONLY
 
     def to_params(self) -> dict[str, Any]:
         """Return the JSON form for `kv_transfer_params`."""
@@ -108,6 +122,7 @@ class SaveOrder:
                 "start": self.start,
                 "end": self.end,
                 "predecessor": self.predecessor,
+                "stage": self.stage.value,
             }
         }
 
@@ -155,6 +170,7 @@ def _parse_save(ours: Mapping[str, Any]) -> SaveOrder:
         int(ours["start"]),
         int(ours["end"]),
         str(ours.get("predecessor", "")),
+        SaveStage(ours.get("stage", SaveStage.ONLY.value)),
     )
     if not 0 <= order.start < order.end:
         raise PlanError(f"save range [{order.start}, {order.end}) is empty or negative")

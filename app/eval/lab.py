@@ -21,6 +21,7 @@ from app.eval.prompt import Prompt
 from app.language import Language
 from cascade.types import Document, MediaType, Passage, SourceText, Stage
 from fuse.plan import PolicySpec
+from fuse.scheme import Predecessor
 from store.config import StoreConfig
 from store.keys import ChunkKey, chunk_key
 
@@ -135,15 +136,21 @@ class Lab:
     async def bank(self, passages: Iterable[Passage]) -> Saved:
         """Compute and store the chunks that this lab has not stored yet; bytes of them all."""
         total = Saved(0, 0)
+        before: Passage | None = None
         for passage in passages:
             if passage.chunk_key not in self._banked:
-                self._banked[passage.chunk_key] = await self._save(passage)
+                self._banked[passage.chunk_key] = await self._save(passage, before)
             total += self._banked[passage.chunk_key]
+            before = passage
         return total
 
-    async def _save(self, passage: Passage) -> Saved:
-        key = ChunkKey(passage.chunk_key)
-        return await self.engine.save(self.language.scheme.steps(key, self.language.fingerprint, passage.token_ids))
+    async def _save(self, passage: Passage, before: Passage | None) -> Saved:
+        """Store a passage's chunk, computed behind `before` if that is its predecessor in the document."""
+        predecessor = None
+        if before and (before.document_id, before.ordinal + 1) == (passage.document_id, passage.ordinal):
+            predecessor = Predecessor(ChunkKey(before.chunk_key), before.token_ids)
+        key, fingerprint = ChunkKey(passage.chunk_key), self.language.fingerprint
+        return await self.engine.save(self.language.scheme.steps(key, fingerprint, passage.token_ids, predecessor))
 
     def layer_bytes(self, passages: Sequence[Passage]) -> dict[str, list[int]]:
         """Stored bytes of K and V by layer, over stored passages."""

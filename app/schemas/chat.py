@@ -61,6 +61,7 @@ class KvfuseOptions(BaseModel):
 
     fuse: bool = Field(True, description="False answers with an ordinary prefill of the same prompt.")
     policy: Policy | None = None
+    budget: float | None = Field(None, ge=0, le=1)
     boundary_tokens: int | None = Field(None, ge=0, le=8192)
     top_k: int | None = Field(None, ge=1, le=100)
     document_ids: list[NonEmptyText] | None = Field(None, min_length=1, max_length=10_000)
@@ -109,6 +110,7 @@ class ChatRequest(BaseModel):
             document_ids=None if self.kvfuse.document_ids is None else tuple(self.kvfuse.document_ids),
             request_id=request_id,
             fuse=self.kvfuse.fuse,
+            budget=self.kvfuse.budget,
         )
 
 

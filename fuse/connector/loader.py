@@ -5,7 +5,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from vllm.logger import init_logger
 
 from fuse.connector.metadata import LoadJob
@@ -15,6 +17,7 @@ from fuse.rope import Rotation
 from fuse.runs import Run, merge_runs
 from store.chunk import Bits
 from store.errors import CorruptChunk
+from store.keys import ChunkKey
 from store.reader import ChunkReader
 from store.stats import MissReason
 from store.tiered import TieredStore
@@ -25,12 +28,13 @@ LayerKV = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class _Source:
-    """An open chunk and its rows in the load's packed buffers."""
+class Source:
+    """An open chunk, its rows in the load's packed buffers and its stored variance scores."""
 
     span: Span
     reader: ChunkReader
     row: int
+    scores: NDArray[np.float16] | None
 
 
 class Load:
@@ -59,9 +63,13 @@ class Load:
         """K and V `[rows, kv_heads, head_dim]` of each layer, in forward order, on the device; `None`: failed."""
         return self._layers
 
+    def usable(self) -> list[Source]:
+        """Return the chunks that were loaded whole. Final once every layer is done."""
+        return [source for source in self._sources if source.span not in self._failed]
+
     def missing(self) -> list[Run]:
         """Return the context runs that have no usable KV. Final once every layer is done."""
-        loaded = [source.span for source in self._sources if source.span not in self._failed]
+        loaded = [source.span for source in self.usable()]
         spans = (span for span in self.job.plan.spans() if span not in loaded and span.end > self.job.start)
         return merge_runs((max(span.start, self.job.start), span.end) for span in spans)
 
@@ -79,8 +87,8 @@ class Load:
                 layer.exception()
         self._open.close()
 
-    def _open_chunks(self) -> list[_Source]:
-        sources: list[_Source] = []
+    def _open_chunks(self) -> list[Source]:
+        sources: list[Source] = []
         row = 0
         for span in self.job.plan.spans():
             if span.key is None or span.end <= self.job.start:
@@ -92,7 +100,11 @@ class Load:
             if reader.info.layout != self._model.kv_layout or reader.info.tokens != span.end - span.start:
                 self._store.discard(span.key, MissReason.BAD_HEADER.value)
                 continue
-            sources.append(_Source(span, reader, row))
+            try:
+                sources.append(Source(span, reader, row, reader.scores()))
+            except CorruptChunk as error:
+                self._discard(span.key, error)
+                continue
             row += reader.info.tokens
         return sources
 
@@ -127,13 +139,16 @@ class Load:
         self._model.settle()
         return keys, values
 
-    def _read(self, source: _Source, layer: int, keys: Bits, values: Bits) -> None:
+    def _read(self, source: Source, layer: int, keys: Bits, values: Bits) -> None:
         if source.span in self._failed:
             return
         try:
             source.reader.read_layer(layer, keys, values)
         except CorruptChunk as error:
-            logger.warning("recomputing a damaged chunk: %s", error)
             if source.span not in self._failed:
                 self._failed.add(source.span)
-                self._store.discard(source.reader.info.key, MissReason.CORRUPT.value)
+                self._discard(source.reader.info.key, error)
+
+    def _discard(self, key: ChunkKey, error: CorruptChunk) -> None:
+        logger.warning("recomputing a damaged chunk: %s", error)
+        self._store.discard(key, MissReason.CORRUPT.value)

@@ -34,6 +34,7 @@ class RecomputeJob:
 
     request_id: str
     token_ids: Sequence[int]
+    block_ids: Sequence[int]
 
 
 @dataclass
@@ -51,6 +52,8 @@ class FuseMetadata(KVConnectorMetadata):
 class FuseReport:
     """What fusing one request took. Tokens of the context only; seconds of wall time on the worker.
 
+    `select_s` is the policy's choice, with the pass over the tail that a query-aware one makes.
+
     `load_s` runs from the load's start to its last byte in the paged cache: reading, decoding and re-rotation in
     threads, overlapped with other requests, and `write_s` of it on the worker's own thread.
     """
@@ -62,4 +65,5 @@ class FuseReport:
     missed_chunks: int
     load_s: float
     write_s: float
+    select_s: float
     recompute_s: float

@@ -1,6 +1,7 @@
 """The model inside the worker: its attention layers, its rotary table, its paged cache, and an extra forward pass."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -15,6 +16,10 @@ from fuse.runs import Run, batches
 from store.chunk import Bits, KVDType, KVLayout
 
 _DTYPES = {torch.bfloat16: KVDType.BF16, torch.float16: KVDType.FP16, torch.float32: KVDType.FP32}
+
+
+class _LayerReached(Exception):
+    """Ends a forward pass at the layer that was asked for."""
 
 
 class PagedModel:
@@ -64,6 +69,63 @@ class PagedModel:
         """
         for batch in batches(runs, self._batch_limit):
             self._forward(batch, token_ids, block_ids)
+
+    def read(self, layer: str, block_ids: Sequence[int], start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read K and V `[end - start, kv_heads, head_dim]` of one layer out of the paged cache."""
+        return self.paged.reader(block_ids, start, end).read(self.layers[layer].kv_cache)
+
+    def queries(
+        self,
+        layers: Sequence[str],
+        runs: Sequence[Run],
+        tail: Run,
+        token_ids: Sequence[int],
+        block_ids: Sequence[int],
+    ) -> dict[str, torch.Tensor]:
+        """Recompute `runs`, the last of which is `tail`; return the tail's queries in `layers`.
+
+        Queries are taken after RoPE, `[tail, heads, head_dim]`.
+        """
+        seen: dict[str, torch.Tensor] = {}
+        with self._watching(layers, lambda name, query, value: seen.__setitem__(name, query.clone())):
+            self.recompute(runs, token_ids, block_ids)
+        size = self.kv_layout.head_dim
+        return {name: query.view(len(query), -1, size)[-(tail[1] - tail[0]) :] for name, query in seen.items()}
+
+    def values(
+        self, layer: str, runs: Sequence[Run], token_ids: Sequence[int], block_ids: Sequence[int]
+    ) -> torch.Tensor:
+        """Compute the tokens of `runs` up to `layer` only; return their V there, `[tokens, kv_heads, head_dim]`."""
+        seen: list[torch.Tensor] = []
+
+        def stop(name: str, query: torch.Tensor, value: torch.Tensor) -> None:
+            seen.append(value.clone())
+            raise _LayerReached
+
+        with self._watching([layer], stop):
+            for batch in batches(runs, self._batch_limit):
+                with suppress(_LayerReached):
+                    self._forward(batch, token_ids, block_ids)
+        return torch.cat(seen).view(-1, self.kv_layout.kv_heads, self.kv_layout.head_dim)
+
+    @contextmanager
+    def _watching(
+        self, layers: Sequence[str], see: Callable[[str, torch.Tensor, torch.Tensor], None]
+    ) -> Iterator[None]:
+        """Call `see(layer, query, value)` whenever one of `layers` is about to attend."""
+
+        def hook(name: str, arguments: tuple[torch.Tensor, ...]) -> None:
+            see(name, arguments[0], arguments[2])
+
+        handles = [
+            self.layers[name].register_forward_pre_hook(lambda _, arguments, name=name: hook(name, arguments))
+            for name in layers
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _forward(self, runs: Sequence[Run], token_ids: Sequence[int], block_ids: Sequence[int]) -> None:
         positions = torch.cat([torch.arange(start, end) for start, end in runs])

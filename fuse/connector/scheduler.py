@@ -1,5 +1,7 @@
 """The scheduler's half of the connector: decides what is loaded, recomputed and saved, and when."""
 
+from collections.abc import Iterator
+
 from vllm.logger import init_logger
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
@@ -42,12 +44,10 @@ class FuseScheduler:
     def build_metadata(self, output: SchedulerOutput) -> FuseMetadata:
         """Close the step's orders. A request being loaded that is scheduled again has been loaded."""
         metadata, self._pending = self._pending, FuseMetadata()
-        scheduled = [new.req_id for new in output.scheduled_new_reqs]
-        scheduled += output.scheduled_cached_reqs.req_ids
-        for request_id in scheduled:
+        for request_id, block_ids in _scheduled(output):
             token_ids = self._loading.pop(request_id, None)
             if token_ids is not None:
-                metadata.recomputes.append(RecomputeJob(request_id, token_ids))
+                metadata.recomputes.append(RecomputeJob(request_id, token_ids, block_ids))
         metadata.idle = output.total_num_scheduled_tokens == 0
         return metadata
 
@@ -61,6 +61,16 @@ class FuseScheduler:
         if self._loading.pop(request_id, None) is not None:
             self._pending.dropped.append(request_id)
         return False
+
+
+def _scheduled(output: SchedulerOutput) -> Iterator[tuple[str, list[int]]]:
+    """Yield the requests that start or resume in this step, with all their blocks."""
+    for new in output.scheduled_new_reqs:
+        yield new.req_id, new.block_ids[0]
+    cached = output.scheduled_cached_reqs
+    for request_id, block_ids in zip(cached.req_ids, cached.new_block_ids, strict=True):
+        if request_id in cached.resumed_req_ids and block_ids is not None:
+            yield request_id, block_ids[0]
 
 
 def _parse(request: Request) -> FusePlan | SaveOrder | None:

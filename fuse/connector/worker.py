@@ -1,20 +1,21 @@
 """The worker's half of the connector: moves K/V between the store and the paged cache, and recomputes."""
 
-import os
 import time
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import torch
 from vllm.logger import init_logger
 
+from fuse.connector.evidence import LoadedEvidence
 from fuse.connector.loader import Load
-from fuse.connector.metadata import FuseMetadata, FuseReport, LoadJob, RecomputeJob, SaveJob
+from fuse.connector.metadata import FuseMetadata, FuseReport, LoadJob, RecomputeJob
 from fuse.connector.model import PagedModel
+from fuse.connector.saver import Saver, SaveResult
+from fuse.connector.threads import use_every_core
 from fuse.policies import make_policy
 from fuse.runs import clip_runs, merge_runs
-from store.chunk import KVChunk
 from store.stats import StoreStats
 from store.tiered import TieredStore
 
@@ -36,16 +37,6 @@ class _Loading:
     load_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class SaveResult:
-    """The outcome of one save: bytes of the chunk, or the error that prevented it."""
-
-    key: str
-    raw_bytes: int = 0
-    stored_bytes: int = 0
-    error: str = ""
-
-
 class FuseWorker:
     """Executes the scheduler's jobs. Everything but reading, decoding and encoding runs on the worker's own thread.
 
@@ -56,14 +47,13 @@ class FuseWorker:
     def __init__(self, model: PagedModel, store: TieredStore, threads: int) -> None:
         self._model = model
         self._store = store
-        self._pool = ThreadPoolExecutor(threads, "kvfuse-load", initializer=_use_every_core)
-        self._writers = ThreadPoolExecutor(1, "kvfuse-save", initializer=_use_every_core)
+        self._saver = Saver(model, store)
+        self._pool = ThreadPoolExecutor(threads, "kvfuse-load", initializer=use_every_core)
         self._loading: dict[str, _Loading] = {}
         self._loaded: dict[str, _Loading] = {}
         self._dropped: set[str] = set()
         self._received: set[str] = set()
         self._sent: set[str] = set()
-        self._saves: list[Future[SaveResult]] = []
         self._reports: OrderedDict[str, FuseReport] = OrderedDict()
 
     def begin_step(self, metadata: FuseMetadata) -> None:
@@ -72,7 +62,8 @@ class FuseWorker:
         for recompute in metadata.recomputes:
             self._recompute(recompute)
         for save in metadata.saves:
-            self._save(save)
+            self._saver.save(save)
+            self._sent.add(save.request_id)
         for load in metadata.loads:
             self._start(load)
 
@@ -95,9 +86,7 @@ class FuseWorker:
 
     def take_saves(self) -> list[SaveResult]:
         """Return the saves that ended since the last call."""
-        done = [save for save in self._saves if save.done()]
-        self._saves = [save for save in self._saves if not save.done()]
-        return [save.result() for save in done]
+        return self._saver.take()
 
     def store_stats(self) -> StoreStats:
         return self._store.stats()
@@ -108,7 +97,7 @@ class FuseWorker:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
-        self._writers.shutdown()
+        self._saver.close()
         self._store.close()
 
     def _start(self, job: LoadJob) -> None:
@@ -148,12 +137,14 @@ class FuseWorker:
         loading = self._loaded.pop(job.request_id)
         load, plan = loading.load, loading.load.job.plan
         missing = load.missing()
-        chosen = clip_runs(make_policy(plan.policy).select(plan), load.job.start, plan.context_tokens)
+        evidence = LoadedEvidence(self._model, load, job.token_ids, job.block_ids)
         started = time.perf_counter()
-        runs = merge_runs([*missing, *chosen])
-        self._model.recompute(runs, job.token_ids, load.job.block_ids)
+        chosen = clip_runs(make_policy(plan.policy).select(evidence), load.job.start, plan.context_tokens)
+        selected = time.perf_counter()
+        runs = merge_runs(chosen if evidence.computed else [*missing, *chosen])
+        self._model.recompute(runs, job.token_ids, job.block_ids)
         computed = sum(end - start for start, end in missing)
-        recomputed = sum(end - start for start, end in runs) - computed
+        recomputed = sum(end - start for start, end in merge_runs([*missing, *chosen])) - computed
         self._file_report(
             load.job.tag,
             FuseReport(
@@ -164,7 +155,8 @@ class FuseWorker:
                 missed_chunks=load.missed_chunks(),
                 load_s=loading.load_s,
                 write_s=loading.write_s,
-                recompute_s=time.perf_counter() - started,
+                select_s=selected - started,
+                recompute_s=time.perf_counter() - selected,
             ),
         )
 
@@ -172,34 +164,3 @@ class FuseWorker:
         self._reports[tag] = report
         while len(self._reports) > _REPORTS_KEPT:
             self._reports.popitem(last=False)
-
-    def _save(self, job: SaveJob) -> None:
-        """Copy the K/V out of the paged cache now, and encode and write them in the background."""
-        order = job.order
-        reader = self._model.paged.reader(job.block_ids, order.start, order.end)
-        layers = [torch.stack(reader.read(layer.kv_cache)) for layer in self._model.layers.values()]
-        data = torch.stack(layers).permute(0, 1, 3, 2, 4).cpu()
-        self._sent.add(job.request_id)
-        self._saves.append(self._writers.submit(self._put, job, data))
-
-    def _put(self, job: SaveJob, data: torch.Tensor) -> SaveResult:
-        order = job.order
-        try:
-            chunk = KVChunk(
-                key=order.key,
-                fingerprint=order.fingerprint,
-                layout=self._model.kv_layout,
-                base_position=order.start,
-                predecessor=order.predecessor,
-                data=self._model.bits(data),
-            )
-            result = self._store.put(chunk)
-        except Exception as error:
-            logger.exception("chunk %s could not be stored", order.key)
-            return SaveResult(order.key, error=f"{type(error).__name__}: {error}")
-        return SaveResult(order.key, result.raw_bytes, result.stored_bytes)
-
-
-def _use_every_core() -> None:
-    """Undo the worker thread's pinning to its own cores (vLLM's CPU backend), which new threads inherit."""
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))

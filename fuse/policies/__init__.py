@@ -1,19 +1,26 @@
 """Recompute policies by name."""
 
-from collections.abc import Callable
-
 from fuse.errors import PlanError
 from fuse.plan import PolicySpec
-from fuse.policies.base import RecomputePolicy
+from fuse.policies.base import Evidence, RecomputePolicy
 from fuse.policies.boundary import BoundaryPolicy
+from fuse.policies.budget import SharePolicy
+from fuse.policies.deviation import DeviationPolicy
 from fuse.policies.full import FullPolicy
+from fuse.policies.hybrid import HybridPolicy
 from fuse.policies.none import NonePolicy
+from fuse.policies.query import QueryPolicy
+from fuse.policies.variance import VariancePolicy
 
-__all__ = ["POLICIES", "RecomputePolicy", "make_policy"]
+__all__ = ["POLICIES", "Evidence", "RecomputePolicy", "SharePolicy", "make_policy"]
 
-POLICIES: dict[str, Callable[..., RecomputePolicy]] = {
+POLICIES: dict[str, type[RecomputePolicy]] = {
     "none": NonePolicy,
     "boundary": BoundaryPolicy,
+    "deviation": DeviationPolicy,
+    "variance": VariancePolicy,
+    "query": QueryPolicy,
+    "hybrid": HybridPolicy,
     "full": FullPolicy,
 }
 

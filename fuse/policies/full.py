@@ -1,8 +1,9 @@
 """Recompute everything: equal to an ordinary prefill, and so the self-check of the whole path."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from fuse.plan import FusePlan
+from fuse.policies.base import Evidence
 from fuse.runs import Run
 
 
@@ -10,5 +11,7 @@ from fuse.runs import Run
 class FullPolicy:
     """Selects the whole context."""
 
-    def select(self, plan: FusePlan) -> list[Run]:
-        return [(0, plan.context_tokens)]
+    query_aware: ClassVar[bool] = False
+
+    def select(self, evidence: Evidence) -> list[Run]:
+        return [(0, evidence.plan.context_tokens)]

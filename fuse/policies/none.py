@@ -1,8 +1,9 @@
 """Recompute nothing: every loaded chunk is used as it is. For measuring; never good enough to serve."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from fuse.plan import FusePlan
+from fuse.policies.base import Evidence
 from fuse.runs import Run
 
 
@@ -10,5 +11,7 @@ from fuse.runs import Run
 class NonePolicy:
     """Selects no token."""
 
-    def select(self, plan: FusePlan) -> list[Run]:
+    query_aware: ClassVar[bool] = False
+
+    def select(self, evidence: Evidence) -> list[Run]:
         return []

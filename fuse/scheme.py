@@ -1,0 +1,77 @@
+"""IngestScheme: in which contexts a passage is prefilled before its KV is stored."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from fuse.plan import SaveOrder, SaveStage
+from store.keys import ChunkKey
+
+
+@dataclass(frozen=True)
+class Predecessor:
+    """The passage before another one in its document."""
+
+    key: ChunkKey
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SaveStep:
+    """One prefill of an ingest: the whole prompt, and what of it is saved."""
+
+    token_ids: tuple[int, ...]
+    order: SaveOrder
+
+
+@dataclass(frozen=True)
+class IngestScheme:
+    """A passage is prefilled behind the fixed head and another passage, never first: that alone halves its divergence.
+
+    In two passes, the first behind its real predecessor (a generic passage for a document's first) and the second
+    behind a generic passage: the KV of the first is kept, with each token's variance between the two. In one pass,
+    behind a generic passage only, whose KV the engine's prefix cache holds.
+
+    head: token ids of the ingest head; generic: two passages of plain prose; passes: 1 or 2.
+    """
+
+    head: tuple[int, ...]
+    generic: tuple[tuple[int, ...], tuple[int, ...]]
+    passes: int = 2
+
+    def __post_init__(self) -> None:
+        if self.passes not in (1, 2):
+            raise ValueError(f"an ingest has 1 or 2 passes, not {self.passes}")
+
+    def describe(self) -> str:
+        """Return what enters the fingerprint: the scheme and its fixed tokens."""
+        fixed = json.dumps([self.head, self.generic])
+        return f"head+context+passage/{self.passes}:{blake3(fixed.encode()).hexdigest()}"
+
+    def steps(
+        self, key: ChunkKey, fingerprint: str, passage: Sequence[int], predecessor: Predecessor | None = None
+    ) -> list[SaveStep]:
+        """Return the prefills that store `passage`, in the order they must run."""
+        if self.passes == 1:
+            return [self._step(key, fingerprint, passage, self.generic[1], "", SaveStage.ONLY)]
+        context = predecessor.token_ids if predecessor else self.generic[0]
+        before = predecessor.key if predecessor else ""
+        return [
+            self._step(key, fingerprint, passage, context, before, SaveStage.FIRST),
+            self._step(key, fingerprint, passage, self.generic[1], before, SaveStage.SECOND),
+        ]
+
+    def _step(
+        self,
+        key: ChunkKey,
+        fingerprint: str,
+        passage: Sequence[int],
+        context: tuple[int, ...],
+        predecessor: str,
+        stage: SaveStage,
+    ) -> SaveStep:
+        start = len(self.head) + len(context)
+        order = SaveOrder(key, fingerprint, start, start + len(passage), predecessor, stage)
+        return SaveStep((*self.head, *context, *passage), order)
