@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cascade.parsers.tables import markdown_table
 from cascade.split import REGION_CHARS, Splitter
 
 SENTENCES = [f"Sentence number {n} says one thing about topic {n % 7}." for n in range(200)]
@@ -87,3 +88,14 @@ def test_text_without_any_break_is_still_cut() -> None:
 @pytest.mark.parametrize("text", ["", " \n\n\t "])
 def test_blank_text_has_no_spans(text: str) -> None:
     assert Splitter(len, 10).split(text) == []
+
+
+@pytest.mark.parametrize("markdown", [False, True])
+@pytest.mark.parametrize("limit", [120, 400])
+def test_table_rows_stay_whole(markdown: bool, limit: int) -> None:
+    rows = [["name", "remark"], *([f"row {n}", "Two words. " * (n % 7)] for n in range(300))]
+    table = markdown_table(rows)
+    pieces = spans_of(Splitter(len, limit, markdown), table)
+    assert len(pieces) > 20
+    lines = [line for piece in pieces for line in piece.split("\n") if line]
+    assert lines == [line for line in table.split("\n") if line]
