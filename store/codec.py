@@ -51,6 +51,12 @@ def _a4(coder: StreamCoder, channel_major: tuple[bool, bool]) -> Codec:
     return A4(coder, channel_major)
 
 
+def _a5(coder: StreamCoder) -> Codec:
+    from store.codecs.a5 import A5
+
+    return A5(coder)
+
+
 _BF16 = frozenset({KVDType.BF16})
 _ANY = frozenset(KVDType)
 
@@ -58,6 +64,7 @@ _CHAINS: dict[str, tuple[frozenset[KVDType], Callable[[StreamCoder], Codec]]] = 
     "raw": (_ANY, lambda deflate: Raw()),
     "a4-deflate": (_BF16, lambda deflate: _a4(deflate, channel_major=(True, False))),
     "a4-zstd": (_BF16, lambda deflate: _a4(Zstd(), channel_major=(False, False))),
+    "a5-zstd": (_BF16, lambda deflate: _a5(Zstd())),
     "planes-deflate": (_ANY, BytePlanes),
 }
 

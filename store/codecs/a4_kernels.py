@@ -21,11 +21,11 @@ SIGN = np.uint16(0x8000)
 
 
 @_jit
-def channel_bases(plane: Any, bases: Any) -> None:
+def channel_bases(plane: Any, bases: Any, escape: Any) -> None:
     """Fill `bases[head, channel]` from `plane[head, token, channel]` (uint16).
 
-    The lowest base that leaves the fewest exponents outside base-14..base. It is an exponent that occurs, so channels'
-    codes have similar statistics; where all exponents fit, it is the largest.
+    The lowest base that leaves the fewest exponents outside base-escape+1..base. It is an exponent that occurs, so
+    channels' codes have similar statistics; where all exponents fit, it is the largest.
     """
     heads, tokens, dim = plane.shape
     low, high = np.empty(dim, np.uint16), np.empty(dim, np.uint16)
@@ -34,10 +34,10 @@ def channel_bases(plane: Any, bases: Any) -> None:
         for token in range(tokens):
             _widen(plane[head, token], low, high)
         for channel in range(dim):
-            if (high[channel] - low[channel]) >> 7 < ESCAPE:
+            if (high[channel] - low[channel]) >> 7 < escape:
                 bases[head, channel] = high[channel] >> 7
             else:
-                bases[head, channel] = _fewest_escapes(plane[head, :, channel])
+                bases[head, channel] = _fewest_escapes(plane[head, :, channel], escape)
 
 
 @_jit
@@ -49,15 +49,15 @@ def _widen(row: Any, low: Any, high: Any) -> None:
 
 
 @_jit
-def _fewest_escapes(column: Any) -> int:
+def _fewest_escapes(column: Any, escape: Any) -> int:
     counts = np.zeros(256, np.int64)
     for value in column:
         counts[(value >> 7) & 255] += 1
     window, best, chosen = 0, -1, 0
     for base in range(256):
         window += counts[base]
-        if base >= ESCAPE:
-            window -= counts[base - ESCAPE]
+        if base >= escape:
+            window -= counts[base - escape]
         if window > best:
             best, chosen = window, base
     return chosen
@@ -79,7 +79,7 @@ def encode(values: Any, bases: Any, a: Any, nibbles: Any, positions: Any, expone
                         exponents[head, escapes] = (values[head, at] >> 7) & 255
                         escapes += 1
         counts[head] = escapes
-        _encode_nibbles(values[head, :half], values[head, half:], nibbles[head])
+        encode_nibbles(values[head, :half], values[head, half:], nibbles[head])
 
 
 @_jit
@@ -94,7 +94,8 @@ def _encode_row(values: Any, bases: Any, row: Any) -> Any:
 
 
 @_jit
-def _encode_nibbles(low: Any, high: Any, nibbles: Any) -> None:
+def encode_nibbles(low: Any, high: Any, nibbles: Any) -> None:
+    """Fill the nibble plane from the first and the second half of the values."""
     for index in range(high.size):
         nibbles[index] = np.uint8(low[index] & 15) | np.uint8((high[index] & 15) << 4)
     if low.size > high.size:

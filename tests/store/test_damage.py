@@ -11,7 +11,7 @@ from store.errors import CorruptChunk, TruncatedChunk, UnsupportedVersion
 from store.format import checksum
 from tests.store.files import encode, read_all, reader
 
-CHAINS = ["raw", "a4-deflate", "a4-zstd", "planes-deflate"]
+CHAINS = ["raw", "a4-deflate", "a4-zstd", "a5-zstd", "planes-deflate"]
 
 
 def outcome(file: bytes, expected: KVChunk) -> str:

@@ -18,7 +18,7 @@ GOLDEN = {
 DATA = Path(__file__).with_name("data")
 
 
-@pytest.mark.parametrize("chain", ["a4-deflate", "a4-zstd", "planes-deflate", "raw"])
+@pytest.mark.parametrize("chain", ["a4-deflate", "a4-zstd", "a5-zstd", "planes-deflate", "raw"])
 def test_golden_file(chain: str) -> None:
     opened = reader((DATA / f"v1-{chain}.kvc").read_bytes())
     info = opened.info

@@ -17,7 +17,7 @@ CHAINS_BY_DTYPE = [
     (chain, dtype)
     for dtype in KVDType
     for chain in chain_names()
-    if dtype is KVDType.BF16 or not chain.startswith("a4")
+    if dtype is KVDType.BF16 or not chain.startswith(("a4", "a5"))
 ]
 
 
