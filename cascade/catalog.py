@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from cascade import changes, rows, schema
 from cascade.changes import SourceFile
+from cascade.collections import Collections
 from cascade.embed import Embedding
 from cascade.errors import ProfileChanged, UnknownDocument
 from cascade.migrate import prepare
@@ -75,6 +76,11 @@ class Catalog:
             await engine.dispose()
             raise
         return cls(engine, profile)
+
+    @property
+    def collections(self) -> Collections:
+        """The groups that the documents are in."""
+        return Collections(self._engine)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -74,16 +74,20 @@ class Retriever:
         return replace(selection, timings_ms=timings)
 
     async def rank(
-        self, question: str, document_ids: Collection[str] | None = None, timings: dict[str, float] | None = None
+        self,
+        question: str,
+        document_ids: Collection[str] | None = None,
+        timings: dict[str, float] | None = None,
+        limit: int = CANDIDATES,
     ) -> Sequence[ScoredPassage]:
-        """Every candidate, most relevant first; notes in `timings` how many milliseconds each stage took."""
+        """At most `limit` candidates, most relevant first; notes in `timings` each stage's milliseconds."""
         timings = {} if timings is None else timings
         with _timed(timings, "refresh"):
             await self.refresh()
         with _timed(timings, "embed"):
             asked = await self.question(question)
         with _timed(timings, "search"):
-            hits = await asyncio.to_thread(self._index.search, asked, CANDIDATES, document_ids)
+            hits = await asyncio.to_thread(self._index.search, asked, limit, document_ids)
         with _timed(timings, "load"):
             candidates = await self._load(hits)
         with _timed(timings, "rerank"):

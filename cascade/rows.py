@@ -21,8 +21,12 @@ INDEX_COLUMNS = [passages.c[name] for name in ("id", "document_id", "title", "te
 
 def to_document(row: Row[Any]) -> Document:
     """A Document from a row of DOCUMENT_COLUMNS."""
-    fields = dict(row._mapping)
-    return Document(**fields | {"stage": Stage(row.stage), "media_type": MediaType(row.media_type)})
+    return document_of(dict(row._mapping))
+
+
+def document_of(fields: dict[str, Any]) -> Document:
+    """A Document from the values of DOCUMENT_COLUMNS by name."""
+    return Document(**fields | {"stage": Stage(fields["stage"]), "media_type": MediaType(fields["media_type"])})
 
 
 def to_passage(row: Row[Any]) -> Passage:
