@@ -1,6 +1,7 @@
 """Lab: one engine with a store of its own, and requests to it measured from the outside."""
 
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from app.eval.misplace import copy_to
 from app.eval.prompt import Prompt
 from app.language import Language
 from cascade.types import Document, MediaType, Passage, SourceText, Stage
-from fuse.plan import PolicySpec
+from fuse.plan import FusePlan, PolicySpec
 from fuse.scheme import Predecessor
 from store.config import StoreConfig
 from store.keys import ChunkKey, chunk_key
@@ -86,6 +87,7 @@ class Lab:
         self.passage_tokens = passage_tokens
         self._store = store
         self._banked: dict[str, Saved] = {}
+        self._nonce = secrets.token_hex(8)  # nothing that another lab left in the engine's prefix cache is hit
 
     @classmethod
     @asynccontextmanager
@@ -186,9 +188,7 @@ class Lab:
         Requests of one `salt` (and one plan) share the engine's prefix cache: a salt never used before measures cold.
         """
         token_ids = prompt.token_ids()
-        plan = prompt.plan(self.language.fingerprint, policy) if policy else None
-        if plan:
-            salt = plan.cache_salt(salt, token_ids)
+        plan, salt = self._plan(prompt, policy, salt)
         text, times, last = "", list[float](), None
         started = time.perf_counter()
         async for piece in self.engine.generate(token_ids, sampling, plan, salt):
@@ -199,19 +199,26 @@ class Lab:
             raise EngineError("the engine ended a request without a token")
         return Answer(text, tuple(times), last.cached_tokens, last.report)
 
-    async def next_token(self, prompt: Prompt, policy: PolicySpec | None, salt: str) -> LogProbs:
-        """Return the distribution of the token after `prompt`, `[vocabulary]`.
+    async def next_token(self, prompt: Prompt, so_far: Sequence[int], policy: PolicySpec | None, salt: str) -> LogProbs:
+        """Return the distribution of the token after `prompt` and the answer `so_far`, `[vocabulary]`.
 
-        Asking for the whole vocabulary takes the engine far longer than the token: never time this.
+        What was fused for the prompt alone is taken from the engine's prefix cache for the later tokens, as it is when
+        an answer is generated. Asking for the whole vocabulary takes far longer than the token: never time this.
         """
-        token_ids = prompt.token_ids()
-        plan = prompt.plan(self.language.fingerprint, policy) if policy else None
-        if plan:
-            salt = plan.cache_salt(salt, token_ids)
+        plan, salt = self._plan(prompt, policy, salt)
+        token_ids = [*prompt.token_ids(), *so_far]
         async for piece in self.engine.generate(token_ids, Sampling(1, logprobs=-1), plan, salt):
             if piece.logprobs:
                 return dense(piece.logprobs[0])
         raise EngineError("the engine returned no log-probabilities")
+
+    def _plan(self, prompt: Prompt, policy: PolicySpec | None, salt: str) -> tuple[FusePlan | None, str]:
+        """Return the prompt's plan, none for an ordinary prefill, and the salt that its request carries."""
+        salt = f"{self._nonce}-{salt}"
+        if policy is None:
+            return None, salt
+        plan = prompt.plan(self.language.fingerprint, policy)
+        return plan, plan.cache_salt(salt, prompt.token_ids())
 
     def _key(self, token_ids: Sequence[int]) -> str:
         return chunk_key(self.language.fingerprint, _SALT, token_ids)

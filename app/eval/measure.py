@@ -94,7 +94,7 @@ class Measurer:
         reference = _Reference()
         salt = self._salt(question, self._arms[0], "quality")
         while len(reference.tokens) < self._probe.kl_tokens:
-            distribution = await self._next(prompt.extended(reference.tokens), self._arms[0], salt)
+            distribution = await self._next(prompt, reference.tokens, self._arms[0], salt)
             reference.distributions.append(distribution)
             reference.tokens.append(int(distribution.argmax()))
             if reference.tokens[-1] in self._ends:
@@ -142,13 +142,13 @@ class Measurer:
             return kl, agreement
         salt = self._salt(question, arm, "quality")
         for at, expected in enumerate(reference.distributions):
-            found = await self._next(prompt.extended(reference.tokens[:at]), arm, salt)
+            found = await self._next(prompt, reference.tokens[:at], arm, salt)
             kl.append(metrics.kl_divergence(expected, found))
             agreement.append(metrics.top_agrees(expected, found))
         return kl, agreement
 
-    async def _next(self, prompt: Prompt, arm: Arm, salt: str) -> LogProbs:
-        return await self._lab.next_token(prompt, arm.policy(prompt), salt)
+    async def _next(self, prompt: Prompt, so_far: Sequence[int], arm: Arm, salt: str) -> LogProbs:
+        return await self._lab.next_token(prompt, so_far, arm.policy(prompt), salt)
 
     def _salt(self, question: Question, arm: Arm, purpose: str) -> str:
         return f"{purpose}-{arm.name}-{question.dataset}-{question.id}"

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.eval.errors import EvalError
 from app.language import Language
@@ -46,10 +46,6 @@ class Prompt:
     def token_ids(self) -> list[int]:
         """The whole prompt."""
         return [*self.head, *(token for passage in self.passages for token in passage.token_ids), *self.tail]
-
-    def extended(self, token_ids: Sequence[int]) -> "Prompt":
-        """The same prompt with the answer so far at its end."""
-        return replace(self, tail=(*self.tail, *token_ids))
 
     def plan(self, fingerprint: str, policy: PolicySpec) -> FusePlan:
         """Take every passage from its chunk."""

@@ -61,8 +61,8 @@ def test_gate_catches_strayed_answers_and_passes_close_ones(tmp_path: Path) -> N
 
 
 def test_gate_catches_keys_that_are_not_re_rotated(tmp_path: Path) -> None:
-    made = records(4, kl=0.1)
-    control = [replace(answer("none", n, 0.4, [0.2, 0.3]), arm="unrotated", mode="unrotated") for n in range(4)]
+    made = records(12, kl=0.1)
+    control = [replace(answer("none", n, 0.4, [0.2, 0.3]), arm="unrotated", mode="unrotated") for n in range(12)]
     failures = summarise(write_run(tmp_path / "broken", made + control))["gate"]["failures"]
     assert failures == ["none: as far from full prefill as unrotated at every question: keys are not re-rotated"]
     worse = [replace(record, kl=[0.01, 0.02]) for record in control]

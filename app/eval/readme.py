@@ -1,0 +1,88 @@
+"""Renders the README's figures out of the benchmarks' JSON: `python -m app.eval.readme`.
+
+Only what stands between the two markers is rewritten, so that the README can never disagree with what was measured.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from app.eval.bench.result import RESULTS, SCHEMA, Bar, Figure
+from app.eval.errors import EvalError
+
+START, END = "<!-- bench:start -->", "<!-- bench:end -->"
+
+
+def render(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the results as markdown: one table each, what was measured first, goals and notes after it."""
+    if not results:
+        raise EvalError("no benchmark has been run: `make bench` writes the figures")
+    parts = [_machine(results[-1]["machine"]), *(part for result in results for part in _section(result))]
+    return "\n\n".join(parts)
+
+
+def rewrite(readme: Path, results: Path = RESULTS) -> None:
+    """Put the figures of every result in folder `results` between the markers of `readme`.
+
+    Raises:
+        EvalError: the markers are missing or no benchmark has been run.
+    """
+    text = readme.read_text(encoding="utf-8")
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise EvalError(f"{readme} has no line {START} followed by {END}")
+    body = render(list(_read(results)))
+    readme.write_text(f"{before}{START}\n{body}\n{END}{after}", encoding="utf-8")
+
+
+def _read(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield every result of our schema, by name."""
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and content.get("schema") == SCHEMA:
+            yield content
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    return (
+        f"Measured on {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']:g} GiB, Python "
+        f"{machine['python']}, {packages}. Medians, with the least and the greatest of the repetitions in brackets."
+    )
+
+
+def _section(result: Mapping[str, Any]) -> Iterator[str]:
+    yield f"**{result['title']}**"
+    yield _table(result["rows"])
+    if result["bars"]:
+        yield "\n".join(f"- {_bar(bar)}" for bar in result["bars"])
+    if result["notes"]:
+        yield "\n".join(result["notes"])
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row["figures"]))
+    lines = [["", *columns], ["---", *("---:" for _ in columns)]]
+    for row in rows:
+        name = f"{row['name']} (baseline)" if row["baseline"] else row["name"]
+        lines.append([name, *(str(Figure(**row["figures"][c])) if c in row["figures"] else "" for c in columns)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _bar(bar: Mapping[str, Any]) -> str:
+    return str(Bar(bar["claim"], bar["value"], bar["limit"], bar["at_least"]))
+
+
+def main() -> None:
+    """Rewrite README.md in the current folder."""
+    try:
+        rewrite(Path("README.md"))
+    except (EvalError, OSError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
