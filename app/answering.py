@@ -107,7 +107,7 @@ class Answerer:
         )
         if not selection.passages:
             raise self._no_passages(selection, room)
-        passages = tuple(reversed(selection.passages))
+        passages = prompt_order(selection.passages)
         return _Question(frame, selection, passages, self._plan(request, frame, passages), max_tokens)
 
     def _max_tokens(self, request: AnswerRequest, frame: PromptFrame) -> int:
@@ -182,6 +182,23 @@ class Answerer:
         }
         assert last.finish_reason is not None
         return AnswerDone(last.finish_reason, prompt_tokens, completion_tokens, reused, kvfuse)
+
+
+def prompt_order(selected: Sequence[ScoredPassage]) -> tuple[ScoredPassage, ...]:
+    """Order passages for the prompt: neighbours of one document together and in text order, the most relevant last.
+
+    A passage behind its real neighbour is nearly exact without recompute; models read the end of a context best.
+    """
+    groups: list[list[ScoredPassage]] = []
+    for scored in sorted(selected, key=lambda scored: (scored.passage.document_id, scored.passage.ordinal)):
+        before = groups[-1][-1].passage if groups else None
+        after = (scored.passage.document_id, scored.passage.ordinal - 1)
+        if before is not None and (before.document_id, before.ordinal) == after:
+            groups[-1].append(scored)
+        else:
+            groups.append([scored])
+    groups.sort(key=lambda group: -min(scored.rank for scored in group))
+    return tuple(scored for group in groups for scored in group)
 
 
 def _selection_json(selection: Selection) -> dict[str, Any]:

@@ -238,6 +238,7 @@ def _make_llm(config: EngineConfig) -> "AsyncLLM":
         max_logprobs=-1,
         enable_prefix_caching=True,
         enforce_eager=eager,
+        kv_cache_memory_bytes=int(config.kv_cache_gib * 2**30),
         disable_log_stats=True,
         kv_transfer_config=KVTransferConfig(
             kv_connector="FuseConnector",
@@ -254,7 +255,6 @@ def _make_llm(config: EngineConfig) -> "AsyncLLM":
 def _set_environment(config: EngineConfig) -> None:
     """Set what vLLM reads from the environment when it is imported; what the operator has set stays."""
     defaults = {
-        "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(config.kv_cache_gib))),
         "VLLM_LOGGING_LEVEL": config.log_level.upper(),
         "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
