@@ -16,7 +16,7 @@ WORKDIR /opt/kvfuse
 # The environment first: it changes with pyproject.toml only, the code every day.
 ARG ENGINE=cpu
 ARG TORCH_INDEX=""
-COPY --chown=kvfuse:kvfuse Makefile pyproject.toml LICENSE ./
+COPY --chown=kvfuse:kvfuse Makefile pyproject.toml README.md LICENSE ./
 RUN for package in app cascade fuse store; do mkdir $package && touch $package/__init__.py; done \
  && PIP_NO_CACHE_DIR=1 make install ENGINE=${ENGINE} EXTRAS= ${TORCH_INDEX:+TORCH_INDEX=${TORCH_INDEX}}
 COPY --chown=kvfuse:kvfuse . .
