@@ -16,7 +16,7 @@ from store.stats import StoreStats
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 2.0
-_EVENTS = ("promotions", "demotions", "evictions", "discards", "refusals", "index_errors", "transfer_errors")
+_EVENTS = ("promotions", "demotions", "discards", "refusals", "index_errors", "transfer_errors")
 
 
 class StoreCollector(Collector):
@@ -39,7 +39,7 @@ class StoreCollector(Collector):
         yield from _tiers(snapshots[0]["tiers"])
         yield from _lookups(snapshots)
         yield from _codec(snapshots)
-        yield _events(snapshots)
+        yield from _events(snapshots)
 
 
 def _tiers(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
@@ -68,7 +68,7 @@ def _lookups(snapshots: list[Mapping[str, Any]]) -> Iterator[Metric]:
 
 def _codec(snapshots: list[Mapping[str, Any]]) -> Iterator[Metric]:
     seconds = CounterMetricFamily("kvfuse_store_codec_seconds", "Thread time in the codec.", labels=["op"])
-    moved = CounterMetricFamily("kvfuse_store_bytes", "Bytes through the codec.", labels=["op"])
+    moved = CounterMetricFamily("kvfuse_store_codec_bytes", "Bytes through the codec.", labels=["op"])
     for op in ("encode", "decode"):
         seconds.add_metric([op], sum(snapshot[f"{op}_seconds"] for snapshot in snapshots))
     for op, field in (("encode_raw", "raw_bytes"), ("encode_stored", "stored_bytes"), ("decode_raw", "decoded_bytes")):
@@ -79,12 +79,18 @@ def _codec(snapshots: list[Mapping[str, Any]]) -> Iterator[Metric]:
     yield from (seconds, moved, ratio)
 
 
-def _events(snapshots: list[Mapping[str, Any]]) -> Metric:
-    events = CounterMetricFamily("kvfuse_store_events", "What happened to chunks.", labels=["event"])
+def _events(snapshots: list[Mapping[str, Any]]) -> Iterator[Metric]:
     counters = _summed(snapshot["counters"] for snapshot in snapshots)
+    moved = CounterMetricFamily("kvfuse_store_bytes", "Bytes of chunk files opened and written.", labels=["tier", "op"])
+    for tier in snapshots[0]["tiers"]:
+        for op in ("read", "written"):
+            moved.add_metric([tier, op], counters.pop(f"{tier}_{op}_bytes", 0))
+    evictions = CounterMetricFamily("kvfuse_store_evictions", "Chunks that no tier kept, or that were evicted.")
+    evictions.add_metric([], counters.pop("evictions", 0))
+    events = CounterMetricFamily("kvfuse_store_events", "What else happened.", labels=["event"])
     for event in dict.fromkeys((*_EVENTS, *counters)):
         events.add_metric([event], counters.get(event, 0))
-    return events
+    yield from (moved, evictions, events)
 
 
 def _summed(mappings: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -82,7 +82,13 @@ class TieredStore:
 
     def contains_many(self, keys: Iterable[ChunkKey]) -> list[bool]:
         """Whether each key has a file in some tier; nothing is read and no miss is counted."""
-        return [result.hit for result in self._fetches.map(self.lookup, keys)]
+        keys = list(keys)
+        found = {key for key in keys if any(self._placement.has(tier, key) for tier in self._tiers[:2])}
+        for tier in self._tiers[2:]:
+            rest = [key for key in keys if key not in found]
+            far = self._fetches.map(partial(self._placement.has, tier), rest)
+            found |= {key for key, there in zip(rest, far, strict=True) if there}
+        return [key in found for key in keys]
 
     def lookup(self, key: ChunkKey) -> LookupResult:
         """The fastest tier that has a file of `key`."""
@@ -223,6 +229,7 @@ class TieredStore:
     def _after_hit(self, tier: Tier, reader: ChunkReader) -> None:
         key, tokens = reader.info.key, reader.info.tokens
         self._hits.add(tier.name)
+        self._counters.add(f"{tier.name}_read_bytes", reader.stored_bytes)
         if tier is not self._tiers[0]:
             self._transfers.start(("promote", key), lambda: self._placement.promote(key))
         self._touch(key)

@@ -140,7 +140,9 @@ def test_metrics_tell_of_the_store(http: httpx.Client, service: FakeService) -> 
         'kvfuse_store_lookups_total{result="miss",tier="none"} 1.0',
         'kvfuse_store_misses_total{reason="absent"} 1.0',
         'kvfuse_store_chunks{tier="disk"} 3.0',
-        'kvfuse_store_events_total{event="evictions"} 0.0',
+        "kvfuse_store_evictions_total 0.0",
+        'kvfuse_store_events_total{event="promotions"} 0.0',
+        'kvfuse_store_bytes_total{op="read",tier="disk"} 0.0',
     ):
         assert line in text
     assert "kvfuse_store_used_bytes" in text

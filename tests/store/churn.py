@@ -160,11 +160,13 @@ def kill(root: Path, seed: int, kills: int) -> dict[str, int]:
     log = os.open(root / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     read, write = os.pipe()
     totals = {"kills": 0, "recovered": 0, "puts": 0}
+    lines: list[str] = []
     for number in range(kills):
         child_seed = rng.getrandbits(32)
         note = lambda line: os.write(log, line.encode())  # noqa: E731
         child = forked(lambda: churn(config, child_seed, 60, note, SlowTier))  # noqa: B023
-        time.sleep(rng.uniform(0.002, 0.06))
+        await_lines(root / "log", len(lines) + rng.randrange(4), child)
+        time.sleep(rng.uniform(0, 0.02))
         os.kill(child, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, "the child failed by itself"
         lines = (root / "log").read_text().splitlines()
@@ -177,6 +179,14 @@ def kill(root: Path, seed: int, kills: int) -> dict[str, int]:
         totals["recovered"] += json.loads(os.read(read, 4096))["recovered"]
         totals["kills"], totals["puts"] = number + 1, sum(line.startswith("put") for line in lines)
     return totals
+
+
+def await_lines(log: Path, count: int, child: int) -> None:
+    """Wait until the child has come that far, however fast the machine is, or has ended."""
+    while len(log.read_bytes().splitlines()) < count:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
+        time.sleep(0.001)
 
 
 def hammer(root: Path, seed: int, processes: int, seconds: float) -> dict[str, int]:

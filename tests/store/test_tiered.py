@@ -166,6 +166,19 @@ def test_a_reader_outlives_delete(store: TieredStore, make_chunk: MakeChunk) -> 
     np.testing.assert_array_equal(read_all(reader), chunk.data)
 
 
+def test_a_reader_outlives_its_file_being_replaced(
+    store: TieredStore, config: StoreConfig, make_chunk: MakeChunk
+) -> None:
+    one, other = make_chunk(300, seed=1), make_chunk(300, seed=2)
+    store.put(one)
+    store.put(other)
+    reader = store.open(one.key, FINGERPRINT) or pytest.fail("a miss")
+    os.replace(file_of(config.memory_dir, other), file_of(config.memory_dir, one))
+    np.testing.assert_array_equal(read_all(reader), one.data)
+    again = store.open(one.key, FINGERPRINT) or pytest.fail("disk has it still")
+    np.testing.assert_array_equal(read_all(again), one.data)
+
+
 def test_pressure_demotes_the_least_recently_used(config: StoreConfig, make_chunk: MakeChunk) -> None:
     chunks = [make_chunk(64, seed=seed) for seed in range(8)]
     size = len(encode(chunks[0]))
