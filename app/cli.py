@@ -11,6 +11,7 @@ from app import __version__, cache_cli
 from app.cli_options import with_settings
 from app.config import Settings
 from app.errors import AppError, ConfigError
+from app.eval.cli import bench_cli, eval_cli
 from app.telemetry import configure_logging
 
 EXIT_FAILURE = 1
@@ -25,6 +26,8 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.add_typer(cache_cli.cli, name="cache")
+cli.add_typer(eval_cli, name="eval")
+cli.add_typer(bench_cli, name="bench")
 
 
 @cli.command()
