@@ -120,6 +120,22 @@ def ttft(
     typer.echo(f"{result.table()}\nwritten to {result.save(out)}")
 
 
+@bench_cli.command()
+@with_settings
+def load(
+    settings: Settings,
+    clients: Annotated[int, typer.Option(min=1, help="Clients at once.")] = 8,
+    requests: Annotated[int, typer.Option(min=1, help="Requests in all.")] = 40,
+    out: ResultsFolder = Path("bench-results"),
+) -> None:
+    """Throughput of many clients, and what arriving requests do to running answers."""
+    from app.eval.bench.load import LoadCase, run_load
+
+    configure_logging("warning")
+    result = run_load(settings, LoadCase(clients=clients, requests=requests))
+    typer.echo(f"{result.table()}\nwritten to {result.save(out)}")
+
+
 def _report(out: Path, conditions: list[str]) -> None:
     from app.eval.report import write_report
     from app.eval.summary import summarise

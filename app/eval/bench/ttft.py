@@ -3,17 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tqdm import tqdm
 
 from app.config import Settings
 from app.engine import Sampling
 from app.eval.bench.result import Bar, BenchResult, Figure, Row
-from app.eval.errors import EvalError
+from app.eval.bench.texts import QUESTION, longest_passages
 from app.eval.lab import Answer, Lab, Scratch
 from app.eval.prompt import make_prompt
-from cascade.types import Passage
 from fuse.plan import PolicySpec
 
 ORDINARY = "ordinary prefill"
@@ -21,10 +19,8 @@ DEFAULT_POLICIES = {
     "fused, boundary 32": PolicySpec("boundary", {"tokens": 32}),
     "fused, nothing recomputed": PolicySpec("none"),
 }
-_QUESTION = "How often does the Center Check-in take place?"
 _TOKENS = 2
 """The worker's account of a request is in time for its second token, not for its first."""
-_TEXTS = Path(__file__).parents[3] / "examples" / "handbook"
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ def run_ttft(settings: Settings, case: TtftCase | None = None) -> BenchResult:
 
 async def measure_ttft(lab: Lab, case: TtftCase) -> BenchResult:
     """Measure on a running lab."""
-    prompt = make_prompt(lab.language, "chat", _QUESTION, _longest_passages(lab, case.passages))
+    prompt = make_prompt(lab.language, "chat", QUESTION, longest_passages(lab, case.passages))
     saved = await lab.bank(prompt.passages)
     arms: dict[str, PolicySpec | None] = {ORDINARY: None, **DEFAULT_POLICIES}
     answers: dict[str, list[Answer]] = {name: [] for name in arms}
@@ -79,17 +75,6 @@ async def measure_ttft(lab: Lab, case: TtftCase) -> BenchResult:
             "into the paged cache. Ratios are of the same round; figures are medians (least-greatest).",
         ),
     )
-
-
-def _longest_passages(lab: Lab, count: int) -> list[Passage]:
-    made = [
-        passage
-        for file in sorted(_TEXTS.glob("*.md"))
-        for passage in lab.passages(file.stem, file.stem.replace("-", " "), file.read_text(encoding="utf-8"))
-    ]
-    if len(made) < count:
-        raise EvalError(f"{_TEXTS.name} gives {len(made)} passages, {count} are asked for")
-    return sorted(made, key=lambda passage: -len(passage.token_ids))[:count]
 
 
 def _row(name: str, answers: Sequence[Answer], ordinary: Sequence[float]) -> Row:

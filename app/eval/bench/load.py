@@ -1,0 +1,135 @@
+"""Many requests at once: throughput over popular documents, and what arriving requests do to running answers."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.config import Settings
+from app.engine import Sampling
+from app.eval.bench.result import Bar, BenchResult, Figure, Row
+from app.eval.bench.texts import QUESTION, longest_passages
+from app.eval.lab import Answer, Lab, Scratch
+from app.eval.prompt import Prompt, make_prompt
+from cascade.types import Passage
+from fuse.plan import PolicySpec
+
+ORDINARY = "ordinary prefill, prefix cache on"
+_ARMS: dict[str, PolicySpec | None] = {ORDINARY: None, "fused, boundary 32": PolicySpec("boundary", {"tokens": 32})}
+_STORY = "Tell a long story about a lighthouse."
+
+
+@dataclass(frozen=True)
+class LoadCase:
+    """`clients` clients ask `requests` questions in all, each over `passages` of `documents` passages drawn by Zipf.
+
+    For the interference part, `streams` answers of `stream_tokens` tokens run while a request arrives each
+    `arrival_s` seconds.
+    """
+
+    clients: int = 8
+    requests: int = 40
+    documents: int = 40
+    passages: int = 5
+    answer_tokens: int = 24
+    streams: int = 4
+    stream_tokens: int = 96
+    arrival_s: float = 1.5
+    seed: int = 0
+
+
+def run_load(settings: Settings, case: LoadCase | None = None) -> BenchResult:
+    """Start an engine, measure, stop it."""
+
+    async def run() -> BenchResult:
+        with Scratch() as folder:
+            async with Lab.open(settings, folder) as lab:
+                return await measure_load(lab, case or LoadCase())
+
+    return asyncio.run(run())
+
+
+async def measure_load(lab: Lab, case: LoadCase) -> BenchResult:
+    """Measure on a running lab."""
+    passages = longest_passages(lab, case.documents)
+    await lab.bank(passages)
+    prompts = _draw(lab, case, passages)
+    rows = {name: await _throughput(lab, case, name, policy, prompts) for name, policy in _ARMS.items()}
+    quiet = await _interference(lab, case, "quiet", None, [])
+    gaps = {name: await _interference(lab, case, name, policy, prompts) for name, policy in _ARMS.items()}
+    figures = {name: rows[name] | {"p95 gap of running answers": gaps[name]} for name in _ARMS}
+    fused = next(name for name in _ARMS if name != ORDINARY)
+    speed = figures[fused]["requests/s"].median / figures[ORDINARY]["requests/s"].median
+    return BenchResult(
+        "load",
+        f"{case.clients} clients, {case.requests} requests over {case.passages} of {case.documents} passages (Zipf)",
+        (
+            *(Row(name, row, baseline=name == ORDINARY) for name, row in figures.items()),
+            Row("no other request", {"p95 gap of running answers": quiet}),
+        ),
+        (Bar("requests per second, fused over ordinary", speed, 2.5, at_least=True),),
+        {"case": vars(case)},
+        (
+            f"Gaps: between tokens of {case.streams} running answers while a request arrives each {case.arrival_s:g} s.",
+        ),
+    )
+
+
+def _draw(lab: Lab, case: LoadCase, passages: Sequence[Passage]) -> list[Prompt]:
+    """Draw each request's passages without repetition, the n-th most popular with weight 1/n."""
+    rng = np.random.default_rng(case.seed)
+    weights = 1 / np.arange(1, len(passages) + 1)
+    popular = random.Random(case.seed).sample(list(passages), len(passages))
+    prompts = []
+    for _ in range(case.requests):
+        chosen = rng.choice(len(popular), size=case.passages, replace=False, p=weights / weights.sum())
+        prompts.append(make_prompt(lab.language, "chat", QUESTION, [popular[index] for index in chosen]))
+    return prompts
+
+
+async def _throughput(
+    lab: Lab, case: LoadCase, name: str, policy: PolicySpec | None, prompts: Sequence[Prompt]
+) -> dict[str, Figure]:
+    """Let the clients work the prompts off; one salt for all, so that the engine's prefix cache serves as it would."""
+    waiting, answers = iter(prompts), list[Answer]()
+
+    async def client() -> None:
+        for prompt in waiting:
+            answers.append(await lab.answer(prompt, policy, Sampling(case.answer_tokens), f"load-{name}"))
+
+    started = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(case.clients)))
+    elapsed = time.perf_counter() - started
+    return {
+        "requests/s": Figure.of([len(answers) / elapsed], ""),
+        "ttft": Figure.of([answer.ttft for answer in answers], "s"),
+        "total": Figure.of([answer.token_times[-1] for answer in answers], "s"),
+    }
+
+
+async def _interference(
+    lab: Lab, case: LoadCase, name: str, policy: PolicySpec | None, arriving: Sequence[Prompt]
+) -> Figure:
+    """Return the 95th percentile of the gaps between tokens of running answers, one value a stream."""
+    story = make_prompt(lab.language, "chat", _STORY, [])
+    sampling = Sampling(case.stream_tokens)
+    streams = [
+        asyncio.create_task(lab.answer(story, None, sampling, f"stream-{name}-{number}"))
+        for number in range(case.streams)
+    ]
+    arrivals = asyncio.create_task(_arrive(lab, case, name, policy, arriving))
+    answers = await asyncio.gather(*streams)
+    arrivals.cancel()
+    await asyncio.gather(arrivals, return_exceptions=True)
+    return Figure.of([float(np.percentile(answer.gaps, 95)) for answer in answers], "s")
+
+
+async def _arrive(lab: Lab, case: LoadCase, name: str, policy: PolicySpec | None, prompts: Sequence[Prompt]) -> None:
+    """Send one request after another, whether or not the last has ended; salts make each one cold."""
+    async with asyncio.TaskGroup() as group:
+        for number, prompt in enumerate(prompts):
+            await asyncio.sleep(case.arrival_s)
+            group.create_task(lab.answer(prompt, policy, Sampling(2), f"arrival-{name}-{number}"))
