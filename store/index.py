@@ -23,6 +23,9 @@ _CHUNK_FIELDS = (
     "key", "fingerprint", "codec", "tokens", "raw_bytes", "saved_s", "created", "last_used", "hits", "seconds_saved",
 )  # fmt: skip
 
+_AT_ONCE = 500
+"""Keys in one query; SQLite allows 32,766."""
+
 FLUSH_USES = 64
 FLUSH_SECONDS = 2.0
 
@@ -181,8 +184,13 @@ class Index:
 
     def records(self, keys: Sequence[ChunkKey]) -> list[ChunkRecord]:
         """What is known of these chunks, in their order; unknown ones are left out."""
-        rows = (self.database.read(f"{_RECORDS} WHERE c.key = ?", (time.time(), key)) for key in keys)
-        return [_record(row) for found in rows for row in found]
+        found: dict[ChunkKey, ChunkRecord] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            query = f"{_RECORDS} WHERE c.key IN ({','.join('?' * len(some))})"
+            records = (_record(row) for row in self.database.read(query, (time.time(), *some)))
+            found |= {record.key: record for record in records}
+        return [found[key] for key in keys if key in found]
 
     def page(self, tier: str | None, after: str, limit: int) -> list[ChunkRecord]:
         """Chunks in order of their keys, of one tier or of any, from behind the key `after`."""

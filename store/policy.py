@@ -8,8 +8,9 @@ from dataclasses import dataclass
 class Use:
     """A use of a chunk in a tier.
 
-    `now` in seconds since the epoch; `clock` is the highest priority that has left the tier so far; `hits` counts this
-    use; `saved_s` are the prefill seconds that one hit saves; `bytes` is the size of the file.
+    `now` in seconds since the epoch; `clock` is the highest priority that has left the tier so far; `hits` counts how
+    often the chunk was served, this use included; `saved_s` are the prefill seconds that one hit saves; `bytes` is the
+    size of the file.
     """
 
     now: float
@@ -32,7 +33,7 @@ def gdsf(use: Use) -> float:
 
     The clock ages: what was once popular and is used no more falls behind what came after it.
     """
-    return use.clock + use.hits * use.saved_s / max(1, use.bytes) * 1e6
+    return use.clock + (1 + use.hits) * use.saved_s / max(1, use.bytes) * 1e6
 
 
 _POLICIES: dict[str, Policy] = {"lru": lru, "gdsf": gdsf}

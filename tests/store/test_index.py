@@ -82,17 +82,32 @@ def test_gdsf_weighs_frequency_cost_and_size(tmp_path: Path, seen: Seen) -> None
     assert order == [key_of(seen(seed)) for seed in (2, 1, 0, 3)]
 
 
+def test_gdsf_gives_a_new_chunk_a_chance(tmp_path: Path, seen: Seen) -> None:
+    index = Index(tmp_path, gdsf, Tally())
+    index.see(seen(0), seen(1, saved_s=0.5))
+    index.age(key_of(seen(0)), "disk")
+    index.see(seen(2))
+    assert [entry.key for entry in index.coldest("disk", 9)] == [key_of(seen(seed)) for seed in (1, 0, 2)]
+
+
+def test_many_records_at_once(index: Index) -> None:
+    keys = [chunk_key("f" * 64, "many", [token]) for token in range(1200)]
+    for key in keys[::2]:
+        index.copied(key, "disk", 10)
+    assert [record.key for record in index.records(keys)] == keys[::2]
+
+
 def test_gdsf_ages_what_was_popular_once(tmp_path: Path, seen: Seen) -> None:
     index = Index(tmp_path, gdsf, Tally())
     index.see(seen(0, hits=8), seen(1, hits=9))
-    index.age(key_of(seen(0)), "disk")  # the clock is 8 now
+    index.age(key_of(seen(0)), "disk")  # the clock is 9 now
     index.see(seen(2, hits=2))
     assert [entry.key for entry in index.coldest("disk", 9)] == [key_of(seen(seed)) for seed in (0, 1, 2)]
 
 
 def test_policies_by_name() -> None:
     assert policy_names() == ("lru", "gdsf")
-    assert make_policy("gdsf")(Use(now=5, clock=1, hits=2, saved_s=3, bytes=1_000_000)) == 7
+    assert make_policy("gdsf")(Use(now=5, clock=1, hits=2, saved_s=3, bytes=1_000_000)) == 10
     with pytest.raises(ValueError, match="'fifo': expected one of lru, gdsf"):
         make_policy("fifo")
 
