@@ -153,7 +153,12 @@ def parse_targets(texts: Sequence[str]) -> Target:
 
 @asynccontextmanager
 async def open_cache(settings: Settings) -> AsyncIterator[Cache]:
-    """The cache over the files that `settings` name. Raises InvalidRequest before the first document was added."""
+    """The cache over the files that `settings` name.
+
+    Raises:
+        InvalidRequest: no document was added yet, or the catalogue is of another release.
+    """
+    from sqlalchemy.exc import DatabaseError
     from sqlalchemy.ext.asyncio import create_async_engine
 
     from cascade.catalog import Catalog  # brings torch in
@@ -167,6 +172,10 @@ async def open_cache(settings: Settings) -> AsyncIterator[Cache]:
             store.settle()
             yield Cache(store, Catalog(engine, profile=""))
             store.settle()
+    except DatabaseError as error:
+        raise InvalidRequest(
+            f"{path} is not a catalogue of this release ({error.orig}): start the service once"
+        ) from error
     finally:
         await engine.dispose()
 

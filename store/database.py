@@ -24,7 +24,7 @@ class Database:
     """Reads and writes that never raise because of the file: a failure is counted and reads as nothing.
 
     A damaged file, or one of another schema version, is replaced by an empty one; a place that cannot be written gets a
-    private database in memory. `fresh` says that this object found nothing and started empty.
+    private database in memory.
     """
 
     def __init__(
@@ -37,13 +37,18 @@ class Database:
         self._tally = tally
         self._lock = threading.RLock()
         self._left_to_parents: list[sqlite3.Connection] = []
-        self.fresh = False
+        self._fresh = False
         self._open()
 
     @property
     def private(self) -> bool:
         """True when the file could not be used and no other process sees what is written."""
         return self._path == _PRIVATE
+
+    def take_fresh(self) -> bool:
+        """Whether an empty file was begun since the last call: its content has to be gathered anew."""
+        fresh, self._fresh = self._fresh, False
+        return fresh
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """All rows of a query; none when it fails."""
@@ -91,7 +96,7 @@ class Database:
             for name, function in self._functions.items():
                 connection.create_function(name, -1, function, deterministic=True)
             with _transaction(connection):
-                self.fresh = self._prepare(connection)
+                self._fresh = self._prepare(connection) or self._fresh
         except BaseException:
             connection.close()
             raise

@@ -76,8 +76,7 @@ class TieredStore:
         idle = {"memory": config.memory_idle_s, "disk": config.disk_idle_s}
         self.control = Control(self._placement, marks, self._shelf, self._transfers, self.saved_s, idle)
         self._counters.add("recovered_temporaries", sum(tier.recover() for tier in self._tiers))
-        if self._index.database.fresh:
-            self._transfers.start("rebuild", self.control.rebuild_index)
+        self._heal_index()
         self._sweeper = Every(config.sweep_s, self.sweep)
 
     def contains_many(self, keys: Iterable[ChunkKey]) -> list[bool]:
@@ -162,6 +161,7 @@ class TieredStore:
     def sweep(self) -> None:
         """Carry out due appointments and sink idle chunks, as every process does by itself every `sweep_s` seconds."""
         self._index.flush()
+        self._heal_index()
         self.control.sweep()
 
     def settle(self) -> None:
@@ -219,6 +219,10 @@ class TieredStore:
             guarded = BreakerTier(MeteredTier(wrap(remote), self._counters), self._counters)
             tiers.append(ReadAheadTier(guarded, self._fetches))
         return tiers
+
+    def _heal_index(self) -> None:
+        if self._index.database.take_fresh():
+            self._transfers.start("rebuild", self.control.rebuild_index)
 
     def _open_in(self, tier: Tier, key: ChunkKey, fingerprint: str) -> ChunkReader | MissReason:
         found = self._shelf.open(tier, key, fingerprint)

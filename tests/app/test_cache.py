@@ -232,3 +232,13 @@ def test_nothing_stored_yet(
     with pytest.raises(SystemExit):
         cli.main()
     assert "nothing is stored yet" in capsys.readouterr().err
+
+
+def test_a_catalogue_of_another_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "catalog.sqlite").touch()
+    monkeypatch.setattr(sys, "argv", ["kvfuse", "cache", "ls", "--home", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "not a catalogue of this release (no such table: documents)" in capsys.readouterr().err

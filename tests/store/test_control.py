@@ -157,6 +157,16 @@ def test_the_index_is_rebuilt_from_the_files(
         assert sorted(again.control.stat(keys[1:2])[0].places) == ["memory"]
 
 
+def test_an_index_lost_under_way_is_rebuilt(store: TieredStore, keys: list[ChunkKey], config: StoreConfig) -> None:
+    before = {name: (tier.chunks, tier.bytes) for name, tier in store.stats().tiers.items()}
+    for path in config.disk_dir.glob("index*"):
+        path.unlink()
+    assert store.stats().tiers["disk"].chunks == 0
+    store.sweep()
+    store.settle()
+    assert {name: (tier.chunks, tier.bytes) for name, tier in store.stats().tiers.items()} == before
+
+
 def test_idle_chunks_sink(config: StoreConfig, make_chunk: MakeChunk, tmp_path: Path) -> None:
     url = (tmp_path / "remote").as_uri()
     with TieredStore(replace(config, remote_url=url, memory_idle_s=0.1, disk_idle_s=3600)) as store:

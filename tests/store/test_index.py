@@ -177,10 +177,10 @@ def test_pages_go_by_key(index: Index, seen: Seen) -> None:
 def test_a_damaged_file_is_replaced(tmp_path: Path, seen: Seen, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     index = Index(tmp_path, lru, Tally())
-    assert index.database.fresh
+    assert index.database.take_fresh()
     assert not index.database.private
     index.see(seen(1))
-    assert not Index(tmp_path, lru, Tally()).database.fresh
+    assert not Index(tmp_path, lru, Tally()).database.take_fresh()
 
 
 def test_damage_during_work_is_survived(tmp_path: Path, seen: Seen) -> None:
@@ -204,7 +204,7 @@ def test_another_schema_version_is_replaced(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / FILE_NAME) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
-    assert Index(tmp_path, lru, Tally()).database.fresh
+    assert Index(tmp_path, lru, Tally()).database.take_fresh()
 
 
 def test_a_file_removed_under_way_is_made_again(tmp_path: Path, index: Index, seen: Seen) -> None:
