@@ -17,7 +17,7 @@ from app.auth import BearerAuth
 from app.config import Settings
 from app.middleware import BodyLimit, RequestContext
 from app.responses import handle_error
-from app.routers import cache, chat, files, health, models
+from app.routers import cache, chat, files, health, models, rerank, vector_stores
 from app.schemas.errors import ErrorBody
 from app.service_api import Service
 
@@ -58,8 +58,8 @@ def create_app(
 
 def _add_routes(app: FastAPI) -> None:
     key = Security(HTTPBearer(auto_error=False))  # shows the key in the API's description; BearerAuth checks it
-    for router in (cache.router, chat.router, files.router, models.router):
-        app.include_router(router, dependencies=[key])
+    for router in (cache, chat, files, models, rerank, vector_stores):
+        app.include_router(router.router, dependencies=[key])
     app.include_router(health.router)
     app.add_exception_handler(HTTPException, handle_error)
     app.add_exception_handler(RequestValidationError, handle_error)

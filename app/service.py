@@ -15,6 +15,7 @@ from app.engine import Engine, EngineConfig
 from app.errors import InvalidRequest, NotFound, TooLarge
 from app.ingest import Ingestor
 from app.language import Language
+from app.library import Library
 from app.models import prepare_models
 from app.selfcheck import SelfCheck, check_fusion
 from app.service_api import AnswerEvent, AnswerRequest, FileView
@@ -43,6 +44,7 @@ class KvfuseService:
     bank: KVBank
     ingestor: Ingestor
     answerer: Answerer
+    library: Library
     check: SelfCheck
 
     def __init__(self, settings: Settings) -> None:
@@ -78,6 +80,7 @@ class KvfuseService:
         self.ingestor = Ingestor(self.bank, self.catalog, self.store, embedder, maker, settings.max_upload_bytes)
         retriever = Retriever(self.catalog, embedder)
         await retriever.refresh()
+        self.library = Library(self.catalog.collections, retriever)
         self.answerer = Answerer(self.engine, retriever, self.ingestor, language, _answer_defaults(settings))
         self._parts.push_async_callback(self.ingestor.stop)
         await self.ingestor.start()

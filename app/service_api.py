@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.cache import Documents
+from app.library import Library
 from store.tiered import TieredStore
 
 
@@ -96,6 +97,11 @@ class Service(Protocol):
     @property
     def catalog(self) -> Documents:
         """The documents; once started."""
+        ...
+
+    @property
+    def library(self) -> Library:
+        """Collections of documents, and searching without an answer."""
         ...
 
     async def start(self) -> None:

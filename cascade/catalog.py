@@ -14,12 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from cascade import changes, rows, schema
 from cascade.changes import SourceFile
 from cascade.collections import Collections
-from cascade.embed import Embedding
 from cascade.errors import ProfileChanged, UnknownDocument
 from cascade.migrate import prepare
 from cascade.parse import ParsedDocument
 from cascade.schema import documents, orphans, passages, sources, state, uploads
-from cascade.token_vectors import TokenVectors
+from cascade.token_vectors import Embedding, TokenVectors
 from cascade.types import Document, IndexedPassage, MediaType, Passage, SourceText, Stage
 
 IN_FLIGHT = (Stage.PARSING, Stage.EMBEDDING, Stage.PRECOMPUTING)

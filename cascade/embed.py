@@ -3,7 +3,6 @@
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,9 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from cascade.sparse import term_spans
-from cascade.token_vectors import Question, TokenVectors
+from cascade.token_vectors import Embedding, Question, TokenVectors
 
 BATCH = 32
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """A passage's unit vector, float32 `[dimensions]`, and its tokens' vectors."""
-
-    vector: NDArray[np.float32]
-    tokens: TokenVectors
 
 
 class Embedder:

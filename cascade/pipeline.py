@@ -13,7 +13,7 @@ from cascade.hybrid import HybridIndex
 from cascade.rerank import Reranker, ZSumReranker
 from cascade.scorers import MaxSimScorer
 from cascade.select import GapSelector, Selector
-from cascade.token_vectors import Question
+from cascade.token_vectors import Question, similarity
 from cascade.types import Hit, ScoredPassage, Selection
 
 CANDIDATES = 20  # passed from search to the reranker
@@ -59,6 +59,13 @@ class Retriever:
         """Embed a question; its words weigh what they tell apart among the passages in the index."""
         question = await asyncio.to_thread(self._embedder.question, text)
         return replace(question, weights=self._index.idf(question.words))
+
+    async def similarities(self, question: str, texts: Sequence[str]) -> list[float]:
+        """Late interaction of a question with texts that need not be in the catalogue, each from 0 to 1."""
+        asked = await self.question(question)
+        made = await asyncio.to_thread(self._embedder.embed, texts)
+        scores = await asyncio.to_thread(similarity, asked, [embedding.tokens for embedding in made])
+        return [min(1.0, max(0.0, float(score))) for score in scores]
 
     async def search(
         self, question: str, k: int, token_budget: int, document_ids: Collection[str] | None = None

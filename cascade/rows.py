@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Row
 
-from cascade.embed import Embedding
 from cascade.parse import ParsedDocument
 from cascade.schema import documents, passages
-from cascade.token_vectors import TokenVectors
+from cascade.token_vectors import Embedding, TokenVectors
 from cascade.types import Document, IndexedPassage, MediaType, Passage, SourceText, Stage
 
 _DOCUMENT_HIDDEN = ("seq", "text", "revision", "page_starts")

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import httpx
 import numpy as np
-from sentence_transformers import CrossEncoder
 
 from cascade.errors import ScorerError
 from cascade.passages import render_passage
@@ -53,6 +52,8 @@ class CrossEncoderScorer:
     name = "cross-encoder"
 
     def __init__(self, model: Path, device: str = "cpu") -> None:
+        from sentence_transformers import CrossEncoder
+
         self._model = CrossEncoder(str(model), device=device, local_files_only=True)
 
     async def score(self, question: Question, passages: Sequence[Passage]) -> Sequence[float]:

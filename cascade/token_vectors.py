@@ -39,6 +39,14 @@ class TokenVectors:
 
 
 @dataclass(frozen=True)
+class Embedding:
+    """A passage's unit vector, float32 `[dimensions]`, and its tokens' vectors."""
+
+    vector: NDArray[np.float32]
+    tokens: TokenVectors
+
+
+@dataclass(frozen=True)
 class Question:
     """A question as the scorers see it.
 

@@ -2,16 +2,22 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from sqlalchemy import NullPool, create_engine, insert
+from sqlalchemy.ext.asyncio import create_async_engine
+
 from app.errors import NotFound
+from app.library import Library
 from app.service_api import AnswerDone, AnswerEvent, AnswerRequest, FileView, TextDelta
+from cascade.catalog import Catalog
 from cascade.errors import UnknownDocument
-from cascade.types import Document, MediaType, Passage, Stage
+from cascade.schema import configure_connections, metadata, state
+from cascade.types import Document, MediaType, Passage, ScoredPassage, Stage
 from store.config import StoreConfig
 from store.tiered import TieredStore
 
@@ -50,6 +56,23 @@ class FakeDocuments:
         return self.passages[document_id]
 
 
+class FakeRetriever:
+    """Finds the same passages for every question."""
+
+    def __init__(self) -> None:
+        self.found: list[ScoredPassage] = []
+        self.asked: list[tuple[str, frozenset[str]]] = []
+
+    async def rank(self, question: str, document_ids: Iterable[str], limit: int) -> Sequence[ScoredPassage]:
+        self.asked.append((question, frozenset(document_ids)))
+        return self.found[:limit]
+
+    async def similarities(self, question: str, texts: Sequence[str]) -> list[float]:
+        """The share of a text's words that the question has."""
+        words = set(question.lower().split())
+        return [len(words & set(text.lower().split())) / max(1, len(text.split())) for text in texts]
+
+
 class FakeService:
     model_name = "fake-model"
 
@@ -63,6 +86,7 @@ class FakeService:
         self.stopped = False
         self.cleaned_up = asyncio.Event()
         self.catalog = FakeDocuments()
+        self.retriever = FakeRetriever()
         self._start = start
         self._ready = ready
 
@@ -77,6 +101,21 @@ class FakeService:
         """A real one, empty."""
         home = Path(mkdtemp())
         return TieredStore(StoreConfig(home / "memory", home / "disk", 1 << 24, 1 << 26, threads=1))
+
+    @cached_property
+    def documents(self) -> Catalog:
+        """A real catalogue, empty, behind the library; made at once, without the migrations."""
+        path = Path(mkdtemp()) / "catalog.sqlite"
+        with create_engine(f"sqlite:///{path}").begin() as tx:
+            metadata.create_all(tx)
+            tx.execute(insert(state).values(profile="profile", revision=1))
+        engine = create_async_engine(f"sqlite+aiosqlite:///{path}", poolclass=NullPool)
+        configure_connections(engine.sync_engine)
+        return Catalog(engine, "profile")
+
+    @property
+    def library(self) -> Library:
+        return Library(self.documents.collections, self.retriever)
 
     async def start(self) -> None:
         if self._start is not None:

@@ -10,10 +10,9 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from cascade.catalog import SQL_BATCH, Added, Catalog
-from cascade.embed import Embedding
 from cascade.errors import CatalogVersionError, ProfileChanged, UnknownDocument
 from cascade.parse import ParsedDocument
-from cascade.token_vectors import TokenVectors
+from cascade.token_vectors import Embedding, TokenVectors
 from cascade.types import Document, IndexedPassage, MediaType, Passage, SourceText, Stage
 from tests.cascade.conftest import sha_key
 
