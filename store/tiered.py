@@ -1,14 +1,13 @@
 """The store: chunks in memory, on disk and in a remote store, behind one set of verbs."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
 
-from store.breaker import BreakerTier
 from store.chunk import ChunkInfo, KVChunk
 from store.codec import Codecs, chain_for
 from store.config import StoreConfig
@@ -26,9 +25,8 @@ from store.speed import BreakEven, LoadSpeed
 from store.stats import MissReason, StoreStats, TierStats
 from store.tally import Tally
 from store.tier import LookupResult, Tier
-from store.tiers.directory import DirectoryTier
+from store.tiers.stack import open_tiers
 from store.transfers import Every, Transfers
-from store.wrapped import MeteredTier, ReadAheadTier
 from store.writer import EncodedChunk, encode_chunk
 
 PREFILL_SPEED = "prefill_tokens_per_s"
@@ -62,7 +60,7 @@ class TieredStore:
         self._counters, self._hits, self._misses, self._io = Tally(), Tally(), Tally(), Tally()
         self._fetches = ThreadPoolExecutor(_FETCH_THREADS, "kvfuse-fetch")
         self._transfers = Transfers(_TRANSFER_THREADS, self._counters)
-        self._tiers = self._open_tiers(config, wrap)
+        self._tiers = open_tiers(config, wrap, self._counters, self._fetches)
         self._index = Index(config.disk_dir, make_policy(config.policy), self._counters)
         marks = Marks(self._index.database)
         watermarks = (config.low_watermark, config.high_watermark)
@@ -205,20 +203,6 @@ class TieredStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _open_tiers(self, config: StoreConfig, wrap: Callable[[Tier], Tier]) -> Sequence[Tier]:
-        local = (
-            DirectoryTier("memory", config.memory_dir, config.memory_capacity_bytes),
-            DirectoryTier("disk", config.disk_dir, config.disk_capacity_bytes),
-        )
-        tiers: list[Tier] = [MeteredTier(wrap(tier), self._counters) for tier in local]
-        if config.remote_url:
-            from store.tiers.remote import ObjectTier, open_object_store
-
-            remote = ObjectTier("remote", open_object_store(config.remote_url), config.remote_capacity_bytes)
-            guarded = BreakerTier(MeteredTier(wrap(remote), self._counters), self._counters)
-            tiers.append(ReadAheadTier(guarded, self._fetches))
-        return tiers
 
     def _heal_index(self) -> None:
         if self._index.database.take_fresh():
