@@ -50,6 +50,11 @@ class IngestScheme:
         fixed = json.dumps([self.head, self.generic])
         return f"head+context+passage/{self.passes}:{blake3(fixed.encode()).hexdigest()}"
 
+    def prompt_tokens(self, passage_tokens: int) -> int:
+        """Return the longest prompt that ingests passages of at most `passage_tokens` tokens, its one output included."""
+        context = max(passage_tokens, *(len(generic) for generic in self.generic))
+        return len(self.head) + context + passage_tokens + 1
+
     def steps(
         self, key: ChunkKey, fingerprint: str, passage: Sequence[int], predecessor: Predecessor | None = None
     ) -> list[SaveStep]:

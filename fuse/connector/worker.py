@@ -15,7 +15,7 @@ from fuse.connector.model import PagedModel
 from fuse.connector.saver import Saver, SaveResult
 from fuse.connector.threads import use_every_core
 from fuse.policies import make_policy
-from fuse.runs import clip_runs, merge_runs
+from fuse.runs import Run, clip_runs, merge_runs
 from store.stats import StoreStats
 from store.tiered import TieredStore
 
@@ -139,7 +139,7 @@ class FuseWorker:
         missing = load.missing()
         evidence = LoadedEvidence(self._model, load, job.token_ids, job.block_ids)
         started = time.perf_counter()
-        chosen = clip_runs(make_policy(plan.policy).select(evidence), load.job.start, plan.context_tokens)
+        chosen = clip_runs(_select(evidence), load.job.start, plan.context_tokens)
         selected = time.perf_counter()
         runs = merge_runs(chosen if evidence.computed else [*missing, *chosen])
         self._model.recompute(runs, job.token_ids, job.block_ids)
@@ -164,3 +164,13 @@ class FuseWorker:
         self._reports[tag] = report
         while len(self._reports) > _REPORTS_KEPT:
             self._reports.popitem(last=False)
+
+
+def _select(evidence: LoadedEvidence) -> list[Run]:
+    """Let the plan's policy choose; one that fails costs a full recompute, never an answer."""
+    plan = evidence.plan
+    try:
+        return make_policy(plan.policy).select(evidence)
+    except Exception:
+        logger.exception("recompute policy %s failed: everything is recomputed", plan.policy.name)
+        return [(0, plan.context_tokens)]
