@@ -136,6 +136,39 @@ def load(
     typer.echo(f"{result.table()}\nwritten to {result.save(out)}")
 
 
+@bench_cli.command()
+def codec() -> None:
+    """Savings and speed of the codec chains against plain coders and the published rival's layout."""
+    _in_checkout("codec")
+
+
+@bench_cli.command()
+def store() -> None:
+    """Reading from every tier, putting, two threads, and loading against computing again."""
+    _in_checkout("store")
+
+
+@bench_cli.command()
+def cascade() -> None:
+    """Which passages the cascade passes on, and in what time, beside plain rank fusion."""
+    _in_checkout("cascade")
+
+
+def _in_checkout(name: str) -> None:
+    """Run a benchmark that lives among the tests, on whose chunks and data it measures."""
+    import subprocess
+    import sys
+
+    from app.eval.errors import EvalError
+
+    file = Path(__file__).parents[2] / "tests" / "bench" / f"{name}_bench.py"
+    if not file.is_file():
+        raise EvalError(f"bench {name} needs a checkout of the source: there is no {file}")
+    command = [sys.executable, "-m", "pytest", "-q", "-s", str(file)]
+    if subprocess.run(command, cwd=file.parents[2]).returncode:
+        raise typer.Exit(1)
+
+
 def _report(out: Path, conditions: list[str]) -> None:
     from app.eval.report import write_report
     from app.eval.summary import summarise

@@ -72,9 +72,7 @@ async def measure_load(lab: Lab, case: LoadCase) -> BenchResult:
         ),
         (Bar("requests per second, fused over ordinary", speed, 2.5, at_least=True),),
         {"case": vars(case)},
-        (
-            f"Gaps: between tokens of {case.streams} running answers while a request arrives each {case.arrival_s:g} s.",
-        ),
+        (f"Gaps: between tokens of {case.streams} running answers while a request arrives each {case.arrival_s:g} s.",),
     )
 
 
