@@ -9,11 +9,12 @@ from app.engine import Engine, Generated, Sampling
 from app.errors import ContextTooLong, InvalidRequest
 from app.ingest import Ingestor
 from app.language import Language
+from app.no_context import REPLIES, NoContext
 from app.prompt import PromptFrame
 from app.service_api import AnswerDone, AnswerEvent, AnswerRequest, TextDelta
 from app.telemetry import STAGE_SECONDS, TOKENS
 from cascade.pipeline import Retriever
-from cascade.types import ScoredPassage, Selection
+from cascade.types import Relevance, ScoredPassage, Selection
 from fuse.plan import FusePlan, PolicySpec, Segment
 from fuse.policies import POLICIES, SharePolicy
 from store.keys import ChunkKey
@@ -36,6 +37,7 @@ class AnswerDefaults:
     max_tokens: int
     salt: str
     share_fused: bool = False
+    no_context: NoContext = NoContext.REFUSE
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ class Answerer:
         arrival = time.perf_counter()
         question = await self._prepare(request)
         selected = time.perf_counter()
+        if not question.passages and (reply := REPLIES.get(self._defaults.no_context)) is not None:
+            yield TextDelta(reply)
+            yield _not_asked(question.selection, time.perf_counter() - arrival)
+            return
         sampling = Sampling(question.max_tokens, request.temperature, request.top_p, request.seed, request.stop)
         token_ids = question.token_ids()
         salt = self._salt(question.plan, token_ids) if question.plan else None
@@ -105,7 +111,7 @@ class Answerer:
             min(self._defaults.context_tokens, room),
             request.document_ids,
         )
-        if not selection.passages:
+        if not selection.passages and selection.relevance is not Relevance.NONE:
             raise self._no_passages(selection, room)
         passages = prompt_order(selection.passages)
         return _Question(frame, selection, passages, self._plan(request, frame, passages), max_tokens)
@@ -139,7 +145,7 @@ class Answerer:
         )
 
     def _plan(self, request: AnswerRequest, frame: PromptFrame, passages: Sequence[ScoredPassage]) -> FusePlan | None:
-        if not (self._engine.fusable and request.fuse):
+        if not (self._engine.fusable and request.fuse and passages):
             return None
         segments = [Segment(len(scored.passage.token_ids), ChunkKey(scored.passage.chunk_key)) for scored in passages]
         return FusePlan(self._language.fingerprint, (Segment(len(frame.head)), *segments), self._policy(request))
@@ -201,6 +207,19 @@ def prompt_order(selected: Sequence[ScoredPassage]) -> tuple[ScoredPassage, ...]
     return tuple(scored for group in groups for scored in group)
 
 
+def _not_asked(selection: Selection, seconds: float) -> AnswerDone:
+    """The accounts of a reply that no model was asked for."""
+    milliseconds = round(1000 * seconds, 1)
+    kvfuse = {
+        "selection": _selection_json(selection),
+        "policy": None,
+        "fusion_refused": None,
+        "tokens": {"reused": 0, "recomputed": 0, "computed": 0, "missed_chunks": 0},
+        "timings_ms": {"select": milliseconds, "ttft": milliseconds, "total": milliseconds},
+    }
+    return AnswerDone("stop", 0, 0, 0, kvfuse)
+
+
 def _selection_json(selection: Selection) -> dict[str, Any]:
     return {
         "passages": [
@@ -226,5 +245,6 @@ def _selection_json(selection: Selection) -> dict[str, Any]:
         "rule": selection.rule,
         "considered": selection.considered,
         "low_relevance": selection.low_relevance,
+        "relevance": selection.relevance,
         "timings_ms": selection.timings_ms,
     }

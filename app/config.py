@@ -17,6 +17,7 @@ from pydantic_settings import (
 )
 
 from app.errors import ConfigError
+from app.no_context import NoContext
 from store.config import StoreConfig
 from store.deflate import Backend
 
@@ -77,7 +78,18 @@ class Settings(BaseSettings):
     store_threads: int = Field(2, ge=1, le=256, description="Threads that encode and decode K/V.")
 
     passage_tokens: int = Field(300, ge=64, le=8192, description="Longest passage, in tokens of the main model.")
-    top_k: int = Field(5, ge=1, le=100, description="Most passages in one answer's context.")
+    top_k: int = Field(6, ge=1, le=100, description="Most passages in one answer's context.")
+    selector: Literal["gap", "top_k"] = Field(
+        "gap", description="Passages that score nearly as well as the best one, or always the best."
+    )
+    reranker: Literal["zsum3", "none"] = Field("zsum3", description="How candidates are put in order after search.")
+    relevance_floor: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Similarity below which a passage is beside the question; 0.4 for the packaged embedder, else 0.",
+    )
+    no_context: NoContext = Field(NoContext.REFUSE, description="What a question gets that no document is about.")
     context_tokens: int = Field(3072, ge=32, description="Most passage tokens in one answer's context.")
     policy: Policy = Field("hybrid", description="Which reused tokens are recomputed.")
     budget: float = Field(0.15, ge=0, le=1, description="Share of the reused tokens that is recomputed.")

@@ -12,18 +12,18 @@ from app.answering import AnswerDefaults, Answerer
 from app.bank import KVBank
 from app.config import Settings
 from app.engine import Engine, EngineConfig
-from app.errors import InvalidRequest, NotFound, TooLarge
+from app.errors import ConfigError, InvalidRequest, NotFound, TooLarge
 from app.ingest import Ingestor
 from app.language import Language
 from app.library import Library
 from app.models import prepare_models
+from app.retrieval import make_retriever
 from app.selfcheck import SelfCheck, check_fusion
 from app.service_api import AnswerEvent, AnswerRequest, FileView
 from cascade.catalog import Catalog
 from cascade.embed import Embedder
 from cascade.errors import DocumentError, DocumentProblem, UnknownDocument
 from cascade.passages import PassageMaker
-from cascade.pipeline import Retriever
 from cascade.types import Document, Stage
 from fuse.connector.config import FuseConfig
 from store.config import StoreConfig
@@ -60,6 +60,7 @@ class KvfuseService:
         self.engine = Engine(_engine_config(self._settings, language, store_config))
         self._parts.push_async_callback(self.engine.stop)
         await self.engine.start()
+        _require_room(self._settings, language, self.engine.max_model_len)
         self.check = await check_fusion(self.engine, language)
         if not self.check.passed:
             self.engine.refuse(self.check.reason)
@@ -78,7 +79,7 @@ class KvfuseService:
             self.engine, self.catalog, self.store, language.scheme, language.fingerprint, settings.ingest_concurrency
         )
         self.ingestor = Ingestor(self.bank, self.catalog, self.store, embedder, maker, settings.max_upload_bytes)
-        retriever = Retriever(self.catalog, embedder)
+        retriever = make_retriever(settings, self.catalog, embedder)
         await retriever.refresh()
         self.library = Library(self.catalog.collections, retriever)
         self.answerer = Answerer(self.engine, retriever, self.ingestor, language, _answer_defaults(settings))
@@ -141,6 +142,15 @@ def _load_models(settings: Settings) -> tuple[Language, Embedder]:
     return Language.load(model, settings.dtype, settings.ingest_passes), Embedder(embedder)
 
 
+def _require_room(settings: Settings, language: Language, max_model_len: int) -> None:
+    needed = language.scheme.prompt_tokens(settings.passage_tokens)
+    if needed > max_model_len:
+        raise ConfigError(
+            f"passage_tokens is {settings.passage_tokens}: a passage and its predecessor take {needed} tokens at "
+            f"ingest, the model's context has {max_model_len}"
+        )
+
+
 def _store_config(settings: Settings) -> StoreConfig:
     return StoreConfig(
         memory_dir=settings.memory_dir,
@@ -176,6 +186,7 @@ def _answer_defaults(settings: Settings) -> AnswerDefaults:
         max_tokens=settings.max_output_tokens,
         salt=settings.tenant_salt,
         share_fused=settings.share_fused,
+        no_context=settings.no_context,
     )
 
 

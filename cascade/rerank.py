@@ -43,11 +43,13 @@ class NoReranker:
 class ZSumReranker:
     """Sum of z-scores of dense search, sparse search, MaxSim (twice) and any further scorers, then the title link.
 
-    Relevance is MaxSim's.
+    Relevance is MaxSim's: none below `none_below`, low below `low_below`; both depend on the embedding model.
     """
 
     maxsim: MaxSimScorer
     others: tuple[Scorer, ...] = ()
+    none_below: float = NO_SIMILARITY
+    low_below: float = LOW_SIMILARITY
 
     async def rerank(self, question: Question, candidates: Sequence[ScoredPassage]) -> Sequence[ScoredPassage]:
         """See Reranker."""
@@ -66,15 +68,14 @@ class ZSumReranker:
                 candidate,
                 score=float(scores[at]),
                 scores={name: float(values[at]) for name, values in by_name.items()},
-                relevance=_relevance(similar[at]),
+                relevance=self._relevance(similar[at]),
             )
             for at, candidate in enumerate(candidates)
         ]
         ranked = sorted(judged, key=lambda candidate: -candidate.score)
         return [replace(candidate, rank=rank) for rank, candidate in enumerate(ranked, start=1)]
 
-
-def _relevance(similarity: float) -> Relevance:
-    if similarity < NO_SIMILARITY:
-        return Relevance.NONE
-    return Relevance.LOW if similarity < LOW_SIMILARITY else Relevance.GOOD
+    def _relevance(self, similarity: float) -> Relevance:
+        if similarity < self.none_below:
+            return Relevance.NONE
+        return Relevance.LOW if similarity < self.low_below else Relevance.GOOD

@@ -58,7 +58,8 @@ def _selection(
     """Take the first `k` of the good ones that fit; none at all if no candidate is relevant."""
     found = {candidate.relevance for candidate in candidates}
     if candidates and found == {Relevance.NONE}:
-        return Selection((), f"none: all {len(candidates)} candidates are beside the question", len(candidates), True)
+        rule = f"none: all {len(candidates)} candidates are beside the question"
+        return Selection((), rule, len(candidates), low_relevance=True, relevance=Relevance.NONE)
     chosen: list[ScoredPassage] = []
     left, passed_over = token_budget, 0
     for candidate in good:
@@ -71,4 +72,6 @@ def _selection(
         chosen.append(candidate)
         left -= tokens
     rule += f", within {token_budget} tokens" + (f", {passed_over} passed over for size" if passed_over else "")
-    return Selection(tuple(chosen), rule, len(candidates), low_relevance=Relevance.GOOD not in found)
+    low = Relevance.GOOD not in found
+    relevance = Relevance.LOW if low else Relevance.GOOD
+    return Selection(tuple(chosen), rule, len(candidates), low_relevance=low, relevance=relevance)

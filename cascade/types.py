@@ -136,8 +136,8 @@ class Selection:
     """The passages chosen for one question, most relevant first, and why no others.
 
     `rule` says in words what cut the list, `considered` how many candidates it was cut from; `low_relevance` that
-    even the best of them is probably beside the question. None is chosen when none is about the question at all.
-    `timings_ms` holds one entry a stage.
+    even the best of them is probably beside the question. With `relevance` NONE no candidate is about the question at
+    all, and none is chosen. `timings_ms` holds one entry a stage.
     """
 
     passages: tuple[ScoredPassage, ...]
@@ -145,3 +145,4 @@ class Selection:
     considered: int
     low_relevance: bool
     timings_ms: Mapping[str, float] = field(default_factory=dict)
+    relevance: Relevance = Relevance.GOOD

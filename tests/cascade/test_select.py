@@ -80,7 +80,8 @@ def test_relevance(selector: Selector) -> None:
     weak = selector.select(candidates(10, 10, relevance=Relevance.LOW))
     assert (weak.low_relevance, len(weak.passages) > 0) == (True, True)
     none = selector.select(candidates(10, 10, relevance=Relevance.NONE))
-    assert (none.passages, none.low_relevance, none.considered) == ((), True, 2)
+    assert (none.passages, none.low_relevance, none.considered, none.relevance) == ((), True, 2, Relevance.NONE)
+    assert weak.relevance is Relevance.LOW
     assert none.rule == "none: all 2 candidates are beside the question"
     assert selector.select([]).low_relevance
 

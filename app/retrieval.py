@@ -1,0 +1,27 @@
+"""The retriever that the settings describe."""
+
+from collections.abc import Callable
+
+from app.config import Settings
+from cascade.catalog import Catalog
+from cascade.embed import Embedder
+from cascade.pipeline import Retriever
+from cascade.rerank import NO_SIMILARITY, NoReranker, Reranker, ZSumReranker
+from cascade.scorers import MaxSimScorer
+from cascade.select import GapSelector, Selector, TopKSelector
+
+SELECTORS: dict[str, Callable[[int, int], Selector]] = {"gap": GapSelector, "top_k": TopKSelector}
+
+
+def make_retriever(settings: Settings, catalog: Catalog, embedder: Embedder) -> Retriever:
+    """A retriever over a catalogue, its index still empty."""
+    return Retriever(catalog, embedder, _reranker(settings, catalog), SELECTORS[settings.selector])
+
+
+def _reranker(settings: Settings, catalog: Catalog) -> Reranker:
+    if settings.reranker == "none":
+        return NoReranker()
+    floor = settings.relevance_floor
+    if floor is None:
+        floor = NO_SIMILARITY if settings.embedder is None else 0.0
+    return ZSumReranker(MaxSimScorer(catalog.token_vectors), none_below=floor)
