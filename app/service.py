@@ -27,7 +27,6 @@ from cascade.passages import PassageMaker
 from cascade.types import Document, Stage
 from fuse.connector.config import FuseConfig
 from store.config import StoreConfig
-from store.deflate import Backend
 from store.keys import chunk_key
 from store.tiered import TieredStore
 
@@ -55,7 +54,7 @@ class KvfuseService:
     async def start(self) -> None:
         """Load models, engine and index; seconds to minutes."""
         language, embedder = await asyncio.to_thread(_load_models, self._settings)
-        store_config = _store_config(self._settings)
+        store_config = self._settings.store_config()
         self.store = self._parts.enter_context(TieredStore(store_config))
         self.engine = Engine(_engine_config(self._settings, language, store_config))
         self._parts.push_async_callback(self.engine.stop)
@@ -149,18 +148,6 @@ def _require_room(settings: Settings, language: Language, max_model_len: int) ->
             f"passage_tokens is {settings.passage_tokens}: a passage and its predecessor take {needed} tokens at "
             f"ingest, the model's context has {max_model_len}"
         )
-
-
-def _store_config(settings: Settings) -> StoreConfig:
-    return StoreConfig(
-        memory_dir=settings.memory_dir,
-        disk_dir=settings.disk_dir,
-        memory_capacity_bytes=settings.memory_capacity_bytes,
-        disk_capacity_bytes=settings.disk_capacity_bytes,
-        codec=settings.codec,
-        backend=Backend(settings.codec_backend),
-        threads=settings.store_threads,
-    )
 
 
 def _engine_config(settings: Settings, language: Language, store: StoreConfig) -> EngineConfig:

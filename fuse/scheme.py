@@ -51,7 +51,7 @@ class IngestScheme:
         return f"head+context+passage/{self.passes}:{blake3(fixed.encode()).hexdigest()}"
 
     def prompt_tokens(self, passage_tokens: int) -> int:
-        """Return the length of the longest ingest of passages of at most `passage_tokens` tokens, one output included."""
+        """Return how long an ingest prompt gets with passages of `passage_tokens` tokens, its output included."""
         context = max(passage_tokens, *(len(generic) for generic in self.generic))
         return len(self.head) + context + passage_tokens + 1
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 WEIGHT = 0.2
 """Share of the newest measurement in the moving average."""
 
+OUTLIER = 4.0
+"""How much slower than the average one measurement may count: a stall is not a slow tier, a run of stalls is."""
+
 FORGET_SECONDS = 600.0
 """Age at which a measured speed no longer counts: a tier that was judged too slow gets another try."""
 
@@ -40,7 +43,8 @@ class LoadSpeed:
         with self._lock:
             speed, _ = self._speeds.get(tier, (tokens / seconds, 0.0))
             # Averaged as seconds per token, so that the mean is the time a mixture of loads takes.
-            mean = 1 / ((1 - WEIGHT) / speed + WEIGHT * seconds / tokens)
+            measured = min(seconds / tokens, OUTLIER / speed)
+            mean = 1 / ((1 - WEIGHT) / speed + WEIGHT * measured)
             self._speeds[tier] = mean, time.monotonic()
 
     def tokens_per_s(self, tier: str) -> float | None:

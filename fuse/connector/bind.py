@@ -9,6 +9,7 @@ from fuse.connector.connector import FuseConnector
 from fuse.connector.model import PagedModel
 from fuse.connector.worker import FuseWorker
 from fuse.errors import FusionRefused
+from store import warm_up
 from store.tiered import TieredStore
 
 logger = init_logger(__name__)
@@ -26,5 +27,6 @@ def bind(connector: FuseConnector, runner: Any) -> dict[str, Any]:
     except FusionRefused as refusal:
         logger.warning("fusion is refused for this model: %s", refusal)
         return {"fusable": False, "reason": str(refusal)}
+    warm_up()
     connector.attach(FuseWorker(model, TieredStore(config.store), config.load_threads))
     return {"fusable": True, "reason": ""}

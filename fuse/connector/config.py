@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from store.config import StoreConfig
@@ -17,23 +16,9 @@ class FuseConfig:
 
     def to_extra_config(self) -> dict[str, Any]:
         """Return the JSON form, as vLLM passes it on."""
-        store = self.store
-        return {
-            "load_threads": self.load_threads,
-            "memory_dir": str(store.memory_dir),
-            "disk_dir": str(store.disk_dir),
-            "memory_capacity_bytes": store.memory_capacity_bytes,
-            "disk_capacity_bytes": store.disk_capacity_bytes,
-            "codec": store.codec,
-            "backend": store.backend.value,
-            "threads": store.threads,
-        }
+        return {"load_threads": self.load_threads, "store": self.store.to_json()}
 
     @classmethod
     def from_extra_config(cls, extra: Mapping[str, Any]) -> "FuseConfig":
-        """Read what `to_extra_config` wrote; absent names keep the store's defaults. Raises ValueError as it does."""
-        options: dict[str, Any] = dict(extra)
-        threads = int(options.pop("load_threads", 2))
-        for name in ("memory_dir", "disk_dir"):
-            options[name] = Path(options[name])
-        return cls(StoreConfig(**options), threads)
+        """Read what `to_extra_config` wrote. Raises ValueError or KeyError on anything else."""
+        return cls(StoreConfig.from_json(extra["store"]), int(extra.get("load_threads", 2)))

@@ -16,7 +16,7 @@ from fuse.plan import Span
 from fuse.rope import Rotation
 from fuse.runs import Run, merge_runs
 from store.chunk import Bits
-from store.errors import CorruptChunk
+from store.errors import ChunkUnavailable, CorruptChunk
 from store.keys import ChunkKey
 from store.reader import ChunkReader
 from store.stats import MissReason
@@ -51,6 +51,7 @@ class Load:
         self._store = store
         self._open = ExitStack()
         self._failed: set[Span] = set()
+        self.declined = 0
         self._sources = self._open_chunks()
         self._rows = sum(source.reader.info.tokens for source in self._sources)
         positions = [torch.arange(source.span.start, source.span.end) for source in self._sources]
@@ -76,7 +77,7 @@ class Load:
     def missed_chunks(self) -> int:
         """Count the chunks that the plan names and the store could not give."""
         named = sum(span.key is not None and span.end > self.job.start for span in self.job.plan.spans())
-        return named - len(self._sources) + len(self._failed)
+        return named - len(self._sources) - self.declined + len(self._failed)
 
     def close(self) -> None:
         """Release the chunk files; waits for layers that are being prepared."""
@@ -93,7 +94,7 @@ class Load:
         for span in self.job.plan.spans():
             if span.key is None or span.end <= self.job.start:
                 continue
-            reader = self._store.open(span.key, self.job.plan.fingerprint)
+            reader = self._open_chunk(span.key, span.end - span.start)
             if reader is None:
                 continue
             self._open.enter_context(reader)
@@ -107,6 +108,14 @@ class Load:
                 continue
             row += reader.info.tokens
         return sources
+
+    def _open_chunk(self, key: ChunkKey, tokens: int) -> ChunkReader | None:
+        """Open a chunk unless computing it would be faster than loading it from where it is."""
+        tier = self._store.lookup(key)
+        if tier.hit and not self._store.worth_loading(tokens, tier.value).worth_loading:
+            self.declined += 1
+            return None
+        return self._store.open(key, self.job.plan.fingerprint)
 
     def _rotation_of(self, positions: torch.Tensor) -> Rotation | None:
         shifts = positions.clone()
@@ -148,6 +157,9 @@ class Load:
             if source.span not in self._failed:
                 self._failed.add(source.span)
                 self._discard(source.reader.info.key, error)
+        except ChunkUnavailable as error:
+            logger.warning("recomputing a chunk whose tier stopped answering: %s", error)
+            self._failed.add(source.span)
 
     def _discard(self, key: ChunkKey, error: CorruptChunk) -> None:
         logger.warning("recomputing a damaged chunk: %s", error)

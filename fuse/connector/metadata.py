@@ -52,10 +52,10 @@ class FuseMetadata(KVConnectorMetadata):
 class FuseReport:
     """What fusing one request took. Tokens of the context only; seconds of wall time on the worker.
 
-    `select_s` is the policy's choice, with the pass over the tail that a query-aware one makes.
-
     `load_s` runs from the load's start to its last byte in the paged cache: reading, decoding and re-rotation in
-    threads, overlapped with other requests, and `write_s` of it on the worker's own thread.
+    threads, overlapped with other requests, and `write_s` of it on the worker's own thread. `select_s` is the policy's
+    choice, with the pass over the tail that a query-aware one makes. `declined_chunks` were faster to compute than to
+    load.
     """
 
     reused: int
@@ -63,6 +63,7 @@ class FuseReport:
     computed: int
     cached: int
     missed_chunks: int
+    declined_chunks: int
     load_s: float
     write_s: float
     select_s: float

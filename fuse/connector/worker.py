@@ -23,6 +23,8 @@ logger = init_logger(__name__)
 
 _IDLE_WAIT_S = 0.05
 _REPORTS_KEPT = 1024
+_TELLING_TOKENS = 128
+_TELLING_CHANGE = 0.25
 
 
 @dataclass
@@ -52,6 +54,7 @@ class FuseWorker:
         self._loading: dict[str, _Loading] = {}
         self._loaded: dict[str, _Loading] = {}
         self._dropped: set[str] = set()
+        self._told_speed = 0.0
         self._received: set[str] = set()
         self._sent: set[str] = set()
         self._reports: OrderedDict[str, FuseReport] = OrderedDict()
@@ -143,7 +146,9 @@ class FuseWorker:
         selected = time.perf_counter()
         runs = merge_runs(chosen if evidence.computed else [*missing, *chosen])
         self._model.recompute(runs, job.token_ids, job.block_ids)
+        ended = time.perf_counter()
         computed = sum(end - start for start, end in missing)
+        self._tell_speed(sum(end - start for start, end in runs), ended - selected)
         recomputed = sum(end - start for start, end in merge_runs([*missing, *chosen])) - computed
         self._file_report(
             load.job.tag,
@@ -153,12 +158,22 @@ class FuseWorker:
                 computed=computed,
                 cached=load.job.start,
                 missed_chunks=load.missed_chunks(),
+                declined_chunks=load.declined,
                 load_s=loading.load_s,
                 write_s=loading.write_s,
                 select_s=selected - started,
-                recompute_s=time.perf_counter() - selected,
+                recompute_s=ended - selected,
             ),
         )
+
+    def _tell_speed(self, tokens: int, seconds: float) -> None:
+        """Let the store know how fast the model computes, which it weighs loading against, when that has changed."""
+        if tokens < _TELLING_TOKENS:
+            return
+        speed = tokens / seconds
+        if abs(speed - self._told_speed) > _TELLING_CHANGE * self._told_speed:
+            self._told_speed = speed
+            self._store.tell_prefill_speed(speed)
 
     def _file_report(self, tag: str, report: FuseReport) -> None:
         self._reports[tag] = report

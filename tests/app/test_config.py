@@ -1,9 +1,11 @@
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from app.config import Settings, default_memory_dir, load_settings
+from app.config import Policy, Settings, default_memory_dir, load_settings
 from app.errors import ConfigError
+from fuse.policies import POLICIES
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def test_config_flag_wins_over_config_variable(yaml_file: Path, monkeypatch: pyt
     [
         ({"port": "70000"}, r"port \(KVFUSE_PORT, --port\).*65535.*'70000'"),
         ({"top_k": "0"}, r"top_k .*greater than or equal to 1.*'0'"),
-        ({"policy": "magic"}, r"policy .*'none', 'boundary' or 'full'.*'magic'"),
+        ({"policy": "magic"}, r"policy .*'none', .* or 'full'.*'magic'"),
         ({"max_upload_bytes": "many"}, r"max_upload_bytes \(KVFUSE_MAX_UPLOAD_BYTES, --max-upload-bytes\).*'many'"),
         ({"bogus": "1"}, "bogus: there is no such setting"),
     ],
@@ -119,3 +121,7 @@ def test_settings_cannot_change(tmp_path: Path) -> None:
 )
 def test_model_name(values: dict[str, str], expected: str) -> None:
     assert load_settings(**values).model_name == expected
+
+
+def test_every_recompute_policy_can_be_set() -> None:
+    assert set(get_args(Policy)) == set(POLICIES)

@@ -39,3 +39,14 @@ def test_old_measurements_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_prefill_speed_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="expected more than 0"):
         LoadSpeed().compare(1, "disk", 0)
+
+
+def test_one_stall_does_not_make_a_tier_slow_but_several_do() -> None:
+    speeds = LoadSpeed()
+    for _ in range(5):
+        speeds.observe("memory", 10, 0.001)
+    speeds.observe("memory", 10, 2.0)
+    assert speeds.compare(300, "memory", 1000).worth_loading
+    for _ in range(30):
+        speeds.observe("memory", 10, 2.0)
+    assert not speeds.compare(300, "memory", 1000).worth_loading
