@@ -11,6 +11,6 @@ from app.eval.bench.load import LoadCase, run_load
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 def test_load(kvfuse_home: Path) -> None:
-    result = run_load(load_settings(home=kvfuse_home), LoadCase(requests=24, stream_tokens=64))
+    result = run_load(load_settings(home=kvfuse_home), LoadCase(requests=16))
     print(f"\n{result.table()}\nwritten to {result.save()}")
     assert all(row.figures["requests/s"].median > 0 for row in result.rows if "requests/s" in row.figures)
