@@ -46,12 +46,20 @@ def serve(settings: Settings) -> None:
 def precompute(
     settings: Settings,
     paths: Annotated[list[Path], typer.Argument(exists=True, metavar="PATH", help="Files or folders of documents.")],
+    glob: Annotated[str, typer.Option(metavar="PATTERN", help="Names to take in folders.")] = "*",
+    recursive: Annotated[bool, typer.Option(help="Folders inside folders too.")] = True,
+    resume: Annotated[bool, typer.Option(help="Do not read again files whose size and time have not changed.")] = True,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try known failures again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write summary and failures as JSON.")] = None,
 ) -> None:
     """Add documents and compute their K/V ahead of time; a broken run continues where it stopped."""
     from app import jobs
+    from app.batch import BatchOptions
 
     configure_logging(settings.log_level)
-    jobs.precompute(settings, paths)
+    options = BatchOptions(glob, recursive, resume, retry_failed)
+    jobs.precompute(settings, paths, options, dry_run, report)
 
 
 @cli.command()

@@ -80,6 +80,9 @@ class Saved:
     def __add__(self, other: "Saved") -> "Saved":
         return Saved(self.raw_bytes + other.raw_bytes, self.stored_bytes + other.stored_bytes)
 
+    def __sub__(self, other: "Saved") -> "Saved":
+        return Saved(self.raw_bytes - other.raw_bytes, self.stored_bytes - other.stored_bytes)
+
 
 class Engine:
     """Owns the vLLM engine. `start` before anything else; then every method may be called concurrently."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from app.bank import KVBank
+from app.engine import Saved
 from app.telemetry import INGESTED_DOCUMENTS, INGESTED_TOKENS
 from cascade.catalog import Added, AddResult, Catalog
 from cascade.changes import SourceFile
@@ -27,6 +28,8 @@ class Ingestor:
 
     A document is ready only once every one of its passages can be answered from: its KV is stored, and passages and
     embeddings have been written in one transaction.
+
+    tokens_done: tokens of the documents made ready since the start.
     """
 
     def __init__(
@@ -48,6 +51,17 @@ class Ingestor:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._workers: list[asyncio.Task[None]] = []
         self._restoring: set[asyncio.Task[None]] = set()
+        self.tokens_done = 0
+
+    @property
+    def backlog(self) -> int:
+        """Documents queued or under way."""
+        return self._queue.qsize() + len(self._running)
+
+    @property
+    def banked(self) -> Saved:
+        """Bytes of the chunks stored since the start."""
+        return self._bank.banked
 
     async def start(self) -> None:
         """Start working, beginning with what is queued already."""
@@ -172,6 +186,7 @@ class Ingestor:
         if document.replaces is not None:
             await self._drop_orphans()
         INGESTED_TOKENS.inc(tokens)
+        self.tokens_done += tokens
 
     async def _parse(self, document: Document) -> Document:
         """Turn the uploaded file into text, unless that is done."""

@@ -3,62 +3,49 @@
 import asyncio
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import openai
-from tqdm import tqdm
 
+from app.batch import Batch, BatchOptions, BatchSummary, find_files
 from app.config import Settings
 from app.errors import InvalidRequest
 from app.service import KvfuseService
-from app.service_api import AnswerRequest, ChatMessage, FileView, TextDelta
+from app.service_api import AnswerRequest, ChatMessage, TextDelta
 from cascade.parse import SUPPORTED_SUFFIXES
 
-_POLL_S = 0.2
 
+def precompute(
+    settings: Settings, paths: Sequence[Path], options: BatchOptions, dry_run: bool = False, report: Path | None = None
+) -> BatchSummary | None:
+    """Make every document under `paths` ready; a broken run goes on where it stopped.
 
-@dataclass(frozen=True)
-class PrecomputeSummary:
-    """What one precompute run came to; `failed` holds (path or file name, reason)."""
-
-    documents: int
-    passages: int
-    tokens: int
-    raw_bytes: int
-    stored_bytes: int
-    failed: tuple[tuple[str, str], ...]
-
-    def describe(self) -> str:
-        """Return the summary in a few words."""
-        ready = f"{self.documents} documents, {self.passages} passages, {self.tokens} tokens ready"
-        if not self.raw_bytes:
-            return f"{ready}; nothing to compute"
-        saved = 1 - self.stored_bytes / self.raw_bytes
-        return f"{ready}; computed {self.raw_bytes / 1e6:.1f} MB of KV, stored {saved:.1%} smaller"
-
-
-def precompute(settings: Settings, paths: Sequence[Path]) -> PrecomputeSummary:
-    """Make every text and markdown file under `paths` ready; a broken run goes on where it stopped.
+    With `dry_run` only what would be done is printed. `report` is a file for the summary and failures as JSON.
 
     Raises:
         InvalidRequest: there is no document under `paths`, or some failed; the message lists them.
     """
-    files = sorted(set(_documents(paths)))
+    files = list(find_files(paths, options))
     if not files:
         raise InvalidRequest(f"no document ({', '.join(SUPPORTED_SUFFIXES)}) under {', '.join(map(str, paths))}")
+    if dry_run:
+        print("\n".join(f"{file.path} ({file.path.stat().st_size:,} bytes)" for file in files))
+        print(f"{len(files)} files, {sum(file.path.stat().st_size for file in files):,} bytes")
+        return None
 
-    async def run() -> PrecomputeSummary:
+    async def run() -> BatchSummary:
         async with running(settings) as service:
-            return await precompute_with(service, files)
+            return await Batch(service.ingestor, service.catalog, options).run(files)
 
     summary = asyncio.run(run())
     print(summary.describe())
+    if report is not None:
+        report.write_text(summary.to_json() + "\n", encoding="utf-8")
     if summary.failed:
-        lines = "\n".join(f"  {name}: {reason}" for name, reason in summary.failed)
+        lines = "\n".join(f"  {failure.path}: {failure.reason}" for failure in summary.failed)
         raise InvalidRequest(f"{len(summary.failed)} of {len(files)} documents failed:\n{lines}")
     return summary
 
@@ -101,32 +88,10 @@ async def running(settings: Settings) -> AsyncIterator[KvfuseService]:
         await service.stop()
 
 
-async def precompute_with(service: KvfuseService, files: Sequence[Path]) -> PrecomputeSummary:
-    """Add `files` and wait until each is ready or failed, showing progress in passages."""
-    failed: dict[str, str] = {}
-    views: dict[str, FileView] = {}
-    for file in tqdm(files, desc="Reading documents", unit="file"):
-        try:
-            view = await service.add_file(file.name, await asyncio.to_thread(file.read_bytes))
-        except (InvalidRequest, OSError) as error:
-            failed[str(file)] = str(error)
-        else:
-            views[view.id] = view
-    await _watch(service, list(views))
-    for id in views:
-        views[id] = view = await service.get_file(id)
-        if view.status == "error":
-            failed[view.filename] = view.status_details or ""
-    ready = [view for view in views.values() if view.status == "processed"]
-    saved = service.bank.banked
-    return PrecomputeSummary(
-        documents=len(ready),
-        passages=sum(view.passages for view in ready),
-        tokens=sum(view.tokens for view in ready),
-        raw_bytes=saved.raw_bytes,
-        stored_bytes=saved.stored_bytes,
-        failed=tuple(failed.items()),
-    )
+async def precompute_with(service: KvfuseService, files: Sequence[Path]) -> BatchSummary:
+    """Make `files` ready in a started service."""
+    options = BatchOptions()
+    return await Batch(service.ingestor, service.catalog, options).run(list(find_files(files, options)))
 
 
 def plain_question(question: str) -> AnswerRequest:
@@ -154,30 +119,6 @@ def describe(kvfuse: dict[str, Any]) -> str:
     tokens, times = kvfuse["tokens"], kvfuse["timings_ms"]
     accounts = f"{tokens['reused']} tokens reused / {tokens['recomputed']} recomputed / {tokens['computed']} computed"
     return "\n".join(["Passages:", *lines, f"{accounts}; time to first token {times['ttft'] / 1000:.3f} s"])
-
-
-def _documents(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        if path.is_file():
-            yield path
-        else:
-            yield from (
-                file for file in path.rglob("*") if file.suffix.lower() in SUPPORTED_SUFFIXES and file.is_file()
-            )
-
-
-async def _watch(service: KvfuseService, ids: Sequence[str]) -> None:
-    """Show how many passages of the documents are stored until every one is ready or failed."""
-    idle = asyncio.create_task(service.ingestor.idle())
-    with tqdm(desc="Precomputing passages", unit="passage") as bar:
-        while True:
-            done = await asyncio.wait([idle], timeout=_POLL_S)
-            views = [await service.get_file(id) for id in ids]
-            bar.total = sum(view.passages for view in views)
-            bar.n = sum(view.passages_done for view in views)
-            bar.refresh()
-            if done[0]:
-                return
 
 
 def _ask_server(settings: Settings, question: str, url: str) -> None:

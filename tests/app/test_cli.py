@@ -11,6 +11,7 @@ import pytest
 
 import app
 from app import cli
+from app.batch import BatchOptions
 from app.config import Settings
 from app.errors import InvalidRequest
 
@@ -39,8 +40,8 @@ class Jobs:
         self.calls: dict[str, tuple[Settings, Any]] = {}
         self.error: BaseException | None = None
 
-    def precompute(self, settings: Settings, paths: list[Path]) -> None:
-        self.calls["precompute"] = (settings, paths)
+    def precompute(self, settings: Settings, paths: list[Path], options: BatchOptions, *rest: object) -> None:
+        self.calls["precompute"] = (settings, (paths, options, *rest))
 
     def ask(self, settings: Settings, question: str, url: str | None = None) -> None:
         self.calls["ask"] = (settings, (question, url))
@@ -68,9 +69,17 @@ def test_every_setting_is_a_flag(run: Run) -> None:
 def test_flags_reach_the_job_as_settings(run: Run, jobs: Jobs, tmp_path: Path) -> None:
     code, _, err = run("precompute", str(tmp_path), "--top-k", "9", "--no-enforce-eager", "--home", str(tmp_path))
     assert (code, err) == (0, "")
-    settings, paths = jobs.calls["precompute"]
+    settings, (paths, *_) = jobs.calls["precompute"]
     assert (settings.top_k, settings.enforce_eager, settings.home) == (9, False, tmp_path)
     assert paths == [tmp_path]
+
+
+def test_options_of_a_batch_reach_the_job(run: Run, jobs: Jobs, tmp_path: Path) -> None:
+    flags = ("--glob", "*.md", "--no-recursive", "--no-resume", "--retry-failed", "--dry-run", "--report", "out.json")
+    assert run("precompute", str(tmp_path), *flags)[0] == 0
+    _, (_, options, dry_run, report) = jobs.calls["precompute"]
+    assert options == BatchOptions("*.md", recursive=False, resume=False, retry_failed=True)
+    assert (dry_run, report) == (True, Path("out.json"))
 
 
 def test_ask_passes_question_and_url(run: Run, jobs: Jobs) -> None:
