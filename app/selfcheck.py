@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.engine import Engine, EngineError, Sampling
 from app.language import Language
@@ -22,17 +23,22 @@ _TEXTS = (
     "The lighthouse keeper of Aldmoor counts every ship. In March he counted ninety-one, mostly grain barges.\n\n",
     "The bakery on Quay Street opens at five. Its owner, Ilse Brandt, sells rye bread to the crews at dawn.\n\n",
 )
-_QUESTION = "How many ships were counted in March?"
+_TAIL = "The lighthouse keeper of Aldmoor counts every ship. In March he counted"
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """The outcome. `exact_reuse` and `full_recompute` are distances to an ordinary prefill, 0 (equal) to 1."""
+    """The outcome. The numbers are distances between next-token distributions, 0 (equal) to 1.
+
+    exact_reuse, full_recompute: of a fused prefill to the ordinary one; at most the limit when the check is passed.
+    control: of an ordinary prefill without the passage to one with it; above the limit, or the check shows nothing.
+    """
 
     passed: bool
     reason: str
     exact_reuse: float = math.nan
     full_recompute: float = math.nan
+    control: float = math.nan
 
 
 async def check_fusion(engine: Engine, language: Language) -> SelfCheck:
@@ -45,16 +51,30 @@ async def check_fusion(engine: Engine, language: Language) -> SelfCheck:
     if not engine.fusable:
         return SelfCheck(False, engine.refusal)
     try:
-        passages = [language.plain.encode(text) for text in _TEXTS]
-        for passage in passages:
-            await _save(engine, language, passage)
-        reuse = await _distance(engine, language, passages[:1], "none")
-        full = await _distance(engine, language, passages, "full")
-    except EngineError as error:
-        return SelfCheck(False, str(error))
-    passed = max(reuse, full) <= _LIMIT
-    reason = "" if passed else f"fused prefill differs from ordinary prefill by {max(reuse, full):.3f} (limit {_LIMIT})"
-    return SelfCheck(passed, reason, reuse, full)
+        return await _check(engine, language)
+    except EngineError as first:
+        try:
+            return await _check(engine, language)  # a damaged chunk of an earlier start is gone now
+        except EngineError:
+            return SelfCheck(False, str(first))
+
+
+async def _check(engine: Engine, language: Language) -> SelfCheck:
+    passages = [language.plain.encode(text) for text in _TEXTS]
+    for passage in passages:
+        await _save(engine, language, passage)
+    reuse = await _distance(engine, language, passages[:1], "none")
+    full = await _distance(engine, language, passages, "full")
+    control = await _control(engine, language, passages)
+    return SelfCheck(not (reason := _reason(max(reuse, full), control)), reason, reuse, full, control)
+
+
+def _reason(distance: float, control: float) -> str:
+    if distance > _LIMIT:
+        return f"fused prefill differs from ordinary prefill by {distance:.3f} (limit {_LIMIT})"
+    if control <= _LIMIT:
+        return f"the self-check shows nothing: without its passage the model answers alike ({control:.3f})"
+    return ""
 
 
 async def _save(engine: Engine, language: Language, passage: Sequence[int]) -> None:
@@ -67,20 +87,32 @@ async def _save(engine: Engine, language: Language, passage: Sequence[int]) -> N
 async def _distance(engine: Engine, language: Language, passages: Sequence[Sequence[int]], policy: str) -> float:
     segments = [Segment(len(passage), chunk_key(language.fingerprint, _SALT, passage)) for passage in passages]
     plan = FusePlan(language.fingerprint, (Segment(len(language.scheme.head)), *segments), PolicySpec(policy))
-    token_ids = [*language.scheme.head, *(token for passage in passages for token in passage)]
-    token_ids += language.plain.encode(_QUESTION)
-    ordinary = await _next_token(engine, token_ids, None, f"selfcheck-ordinary-{policy}")
-    fused = await _next_token(engine, token_ids, plan, f"selfcheck-{policy}")
+    token_ids = _prompt(language, passages)
+    ordinary, _ = await _next_token(engine, token_ids, None, f"{_SALT}-ordinary-{policy}")
+    fused, report = await _next_token(engine, token_ids, plan, f"{_SALT}-{policy}")
+    if report.get("missed_chunks") != 0:
+        raise EngineError(f"the self-check's passages were not fused: {dict(report) or 'no report'}")
     return total_variation(ordinary, fused)
+
+
+async def _control(engine: Engine, language: Language, passages: Sequence[Sequence[int]]) -> float:
+    present, _ = await _next_token(engine, _prompt(language, passages), None, f"{_SALT}-present")
+    absent, _ = await _next_token(engine, _prompt(language, passages[1:]), None, f"{_SALT}-absent")
+    return total_variation(present, absent)
+
+
+def _prompt(language: Language, passages: Sequence[Sequence[int]]) -> list[int]:
+    context = [token for passage in passages for token in passage]
+    return [*language.scheme.head, *context, *language.plain.encode(_TAIL)]
 
 
 async def _next_token(
     engine: Engine, token_ids: Sequence[int], plan: FusePlan | None, salt: str
-) -> Mapping[int, float]:
-    async for piece in engine.generate(token_ids, Sampling(1, logprobs=_TOP), plan, salt):
-        if piece.logprobs:
-            return piece.logprobs[0]
-    raise EngineError("the engine returned no log-probabilities")
+) -> tuple[Mapping[int, float], Mapping[str, Any]]:
+    pieces = [piece async for piece in engine.generate(token_ids, Sampling(1, logprobs=_TOP), plan, salt)]
+    if not pieces or not pieces[0].logprobs:
+        raise EngineError("the engine returned no log-probabilities")
+    return pieces[0].logprobs[0], pieces[-1].report
 
 
 def total_variation(first: Mapping[int, float], second: Mapping[int, float]) -> float:
