@@ -15,6 +15,7 @@ from store.keys import ChunkKey
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
+    from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.outputs import RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -29,7 +30,10 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """How to run the model; `connector` is the `kv_connector_extra_config`. None leaves the choice to vLLM."""
+    """How to run the model; `connector` is the `kv_connector_extra_config`. None leaves the choice to vLLM.
+
+    num_gpu_blocks: blocks of the paged cache, on whatever device; by default as many as fit.
+    """
 
     model: Path
     dtype: str
@@ -38,6 +42,7 @@ class EngineConfig:
     max_num_batched_tokens: int | None = None
     max_num_seqs: int = 16
     kv_cache_gib: float = 2.0
+    num_gpu_blocks: int | None = None
     enforce_eager: bool | None = None
     log_level: str = "warning"
 
@@ -222,19 +227,30 @@ class Engine:
 
 
 def _make_llm(config: EngineConfig) -> "AsyncLLM":
+    arguments = engine_arguments(config)
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    return AsyncLLM.from_engine_args(arguments)
+
+
+def engine_arguments(config: EngineConfig) -> "AsyncEngineArgs":
+    """Return `config` as vLLM's own arguments; sets what vLLM reads from the environment when it is imported."""
     _set_environment(config)
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.platforms import current_platform
-    from vllm.v1.engine.async_llm import AsyncLLM
 
-    optional = {"max_num_batched_tokens": config.max_num_batched_tokens, "max_model_len": config.max_model_len}
+    optional = {
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "max_model_len": config.max_model_len,
+        "num_gpu_blocks_override": config.num_gpu_blocks,
+    }
     eager = current_platform.is_cpu() if config.enforce_eager is None else config.enforce_eager
     if eager:
         # vLLM's sampler compiles one small function even then, which takes 20 s when log-probabilities are first
         # asked for.
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-    arguments = AsyncEngineArgs(
+    return AsyncEngineArgs(
         model=str(config.model),
         dtype=config.dtype,
         max_num_seqs=config.max_num_seqs,
@@ -252,7 +268,6 @@ def _make_llm(config: EngineConfig) -> "AsyncLLM":
         worker_extension_cls="fuse.connector.extension.FuseWorkerExtension",
         **{name: value for name, value in optional.items() if value is not None},
     )
-    return AsyncLLM.from_engine_args(arguments)
 
 
 def _set_environment(config: EngineConfig) -> None:
