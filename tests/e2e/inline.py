@@ -1,0 +1,58 @@
+"""An `Engine` whose vLLM runs inside the calling process: started in seconds, so that many models can be examined.
+
+Scheduler, worker, connector and model are vLLM's and ours as served; only the processes around them are missing. One
+request at a time.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from app.engine import Engine, EngineConfig, engine_arguments
+
+
+class InlineEngine(Engine):
+    """At most one a process: vLLM keeps its distributed state in globals. `overrides`: further arguments of vLLM."""
+
+    def __init__(self, config: EngineConfig, overrides: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        self._overrides = overrides
+
+    def _load(self) -> None:
+        llm: Any = _InlineLLM(self._config, self._overrides)
+        self._llm = llm
+        self.max_model_len = llm.model_config.max_model_len
+
+
+class _InlineLLM:
+    """The part of `AsyncLLM` that `Engine` uses."""
+
+    output_handler = None
+
+    def __init__(self, config: EngineConfig, overrides: Mapping[str, Any]) -> None:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        arguments = engine_arguments(config)
+        for name, value in {"distributed_executor_backend": "uni", **overrides}.items():
+            setattr(arguments, name, value)
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        self._llm = LLMEngine.from_engine_args(arguments)
+        self.model_config = self._llm.model_config
+
+    async def generate(self, prompt: Any, params: Any, request_id: str) -> AsyncIterator[Any]:
+        self._llm.add_request(request_id, prompt, params)
+        finished = False
+        while not finished:
+            for output in self._llm.step():
+                finished = output.finished
+                yield output
+            await asyncio.sleep(0)
+
+    async def collective_rpc(self, method: str, args: Sequence[str]) -> list[Any]:
+        self._llm.step()  # saves are handed to the worker in the step after their request
+        results: list[Any] = self._llm.collective_rpc(method, args=tuple(args))
+        return results
+
+    def shutdown(self) -> None:
+        self._llm.engine_core.shutdown()
