@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.config import Settings
+from fuse.connector.config import FuseConfig
 from fuse.plan import FusePlan
 from fuse.scheme import SaveStep
+from store.config import StoreConfig
 from store.keys import ChunkKey
 
 if TYPE_CHECKING:
@@ -45,6 +48,20 @@ class EngineConfig:
     num_gpu_blocks: int | None = None
     enforce_eager: bool | None = None
     log_level: str = "warning"
+
+    @classmethod
+    def of(cls, settings: Settings, model: Path, store: StoreConfig) -> "EngineConfig":
+        """Return what `settings` say of the engine, for the model in folder `model` over `store`."""
+        return cls(
+            model=model,
+            dtype=settings.dtype,
+            connector=FuseConfig(store, settings.store_threads).to_extra_config(),
+            max_model_len=settings.max_model_len,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            max_num_seqs=settings.max_num_seqs,
+            kv_cache_gib=settings.kv_cache_gib,
+            enforce_eager=settings.enforce_eager,
+        )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from app.errors import ConfigError, InvalidRequest, NotFound, TooLarge
 from app.ingest import Ingestor
 from app.language import Language
 from app.library import Library
+from app.lm_scorer import LmScorer
 from app.models import prepare_models
 from app.retrieval import make_retriever
 from app.selfcheck import SelfCheck, check_fusion
@@ -25,8 +26,6 @@ from cascade.embed import Embedder
 from cascade.errors import DocumentError, DocumentProblem, UnknownDocument
 from cascade.passages import PassageMaker
 from cascade.types import Document, Stage
-from fuse.connector.config import FuseConfig
-from store.config import StoreConfig
 from store.keys import chunk_key
 from store.tiered import TieredStore
 
@@ -56,7 +55,7 @@ class KvfuseService:
         language, embedder = await asyncio.to_thread(_load_models, self._settings)
         store_config = self._settings.store_config()
         self.store = self._parts.enter_context(TieredStore(store_config))
-        self.engine = Engine(_engine_config(self._settings, language, store_config))
+        self.engine = Engine(EngineConfig.of(self._settings, language.model, store_config))
         self._parts.push_async_callback(self.engine.stop)
         await self.engine.start()
         _require_room(self._settings, language, self.engine.max_model_len)
@@ -78,7 +77,7 @@ class KvfuseService:
             self.engine, self.catalog, self.store, language.scheme, language.fingerprint, settings.ingest_concurrency
         )
         self.ingestor = Ingestor(self.bank, self.catalog, self.store, embedder, maker, settings.max_upload_bytes)
-        retriever = make_retriever(settings, self.catalog, embedder)
+        retriever = make_retriever(settings, self.catalog, embedder, LmScorer(self.engine, language))
         await retriever.refresh()
         self.library = Library(self.catalog.collections, retriever)
         self.answerer = Answerer(self.engine, retriever, self.ingestor, language, _answer_defaults(settings))
@@ -148,19 +147,6 @@ def _require_room(settings: Settings, language: Language, max_model_len: int) ->
             f"passage_tokens is {settings.passage_tokens}: a passage and its predecessor take {needed} tokens at "
             f"ingest, the model's context has {max_model_len}"
         )
-
-
-def _engine_config(settings: Settings, language: Language, store: StoreConfig) -> EngineConfig:
-    return EngineConfig(
-        model=language.model,
-        dtype=settings.dtype,
-        connector=FuseConfig(store, settings.store_threads).to_extra_config(),
-        max_model_len=settings.max_model_len,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        max_num_seqs=settings.max_num_seqs,
-        kv_cache_gib=settings.kv_cache_gib,
-        enforce_eager=settings.enforce_eager,
-    )
 
 
 def _answer_defaults(settings: Settings) -> AnswerDefaults:

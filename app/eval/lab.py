@@ -55,13 +55,16 @@ class Answer:
         """Split the time to first token.
 
         `load` is reading, decoding and re-rotating (they overlap layer by layer in threads), `write` putting the result
-        into the paged cache, `recompute` choosing and recomputing tokens. `tail` is the rest: prefill of the question,
+        into the paged cache, `select` choosing tokens, `recompute` recomputing them. `tail` is the rest: the question,
         scheduling and sampling.
         """
         if not self.report:
             return {"prefill": self.ttft}
-        load, write, recompute = (float(self.report[f"{stage}_s"]) for stage in ("load", "write", "recompute"))
-        return {"load": load - write, "write": write, "recompute": recompute, "tail": self.ttft - load - recompute}
+        load, write, select, recompute = (
+            float(self.report[f"{stage}_s"]) for stage in ("load", "write", "select", "recompute")
+        )
+        tail = self.ttft - load - select - recompute
+        return {"load": load - write, "write": write, "select": select, "recompute": recompute, "tail": tail}
 
 
 class Scratch(AbstractContextManager[Path]):
@@ -97,29 +100,9 @@ class Lab:
         Raises:
             EvalError: the model cannot be fused.
         """
-        from fuse.connector.config import FuseConfig
-        from store.deflate import Backend
-
-        language = Language.load(_model_folder(settings), settings.dtype)
-        store = StoreConfig(
-            memory_dir=folder / "memory",
-            disk_dir=folder / "disk",
-            codec=settings.codec,
-            backend=Backend(settings.codec_backend),
-            threads=settings.store_threads,
-        )
-        engine = Engine(
-            EngineConfig(
-                model=language.model,
-                dtype=settings.dtype,
-                connector=FuseConfig(store, settings.store_threads).to_extra_config(),
-                max_model_len=settings.max_model_len,
-                max_num_batched_tokens=settings.max_num_batched_tokens,
-                max_num_seqs=settings.max_num_seqs,
-                kv_cache_gib=settings.kv_cache_gib,
-                enforce_eager=settings.enforce_eager,
-            )
-        )
+        language = Language.load(_model_folder(settings), settings.dtype, settings.ingest_passes)
+        store = replace(settings.store_config(), memory_dir=folder / "memory", disk_dir=folder / "disk", remote_url="")
+        engine = Engine(EngineConfig.of(settings, language.model, store))
         try:
             await engine.start()
             if not engine.fusable:

@@ -17,10 +17,10 @@ from fuse.plan import PolicySpec
 ORDINARY = "ordinary prefill"
 DEFAULT_POLICIES = {
     "fused, boundary 32": PolicySpec("boundary", {"tokens": 32}),
+    "fused, hybrid 15 %": PolicySpec("hybrid", {"share": 0.15}),
+    "fused, hybrid 10 %": PolicySpec("hybrid", {"share": 0.10}),
     "fused, nothing recomputed": PolicySpec("none"),
 }
-_TOKENS = 2
-"""The worker's account of a request is in time for its second token, not for its first."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ async def measure_ttft(lab: Lab, case: TtftCase) -> BenchResult:
     answers: dict[str, list[Answer]] = {name: [] for name in arms}
     for repeat in tqdm(range(-1, case.repeats), desc="Time to first token", unit="round"):
         for name, policy in arms.items():
-            answer = await lab.answer(prompt, policy, Sampling(_TOKENS), f"ttft-{name}-{repeat}")
+            answer = await lab.answer(prompt, policy, Sampling(1), f"ttft-{name}-{repeat}")
             if repeat >= 0:  # the first round warms up
                 answers[name].append(answer)
     ordinary = [answer.ttft for answer in answers[ORDINARY]]
