@@ -82,7 +82,9 @@ class Settings(BaseSettings):
     selector: Literal["gap", "top_k"] = Field(
         "gap", description="Passages that score nearly as well as the best one, or always the best."
     )
-    reranker: Literal["zsum3", "none"] = Field("zsum3", description="How candidates are put in order after search.")
+    reranker: Literal["zsum3", "zsum3+lm", "none"] = Field(
+        "zsum3", description="How candidates are put in order after search; lm asks the main model about each."
+    )
     relevance_floor: float | None = Field(
         None,
         ge=0,

@@ -173,6 +173,24 @@ class Engine:
             ended = plan is not None and output.finished
             yield _generated(output, await self._report(tag) if ended else {})
 
+    async def log_likelihood(
+        self, before: Sequence[int], token_ids: Sequence[int], plan: FusePlan | None = None
+    ) -> float:
+        """Log-probability of `token_ids` after the tokens `before`, whose first part is fused as `plan` says.
+
+        At least one token of `before` must be left to compute: its output predicts the next.
+        """
+        params = _sampling_params(Sampling(1), plan.to_params() if plan else None)
+        params.prompt_logprobs, params.detokenize = 0, False
+        # vLLM would compute the whole prompt anew, as it has no log-probabilities of cached tokens. Nothing is cached
+        # here that is asked about: no other request has this salt.
+        params.skip_reading_prefix_cache = False
+        prompt_logprobs: list[Mapping[int, Any] | None] = []
+        async for output in self._outputs([*before, *token_ids], params, uuid.uuid4().hex):
+            prompt_logprobs = prompt_logprobs or list(output.prompt_logprobs or ())
+        found = zip(token_ids, prompt_logprobs[len(before) :], strict=True)
+        return float(sum(entry[token].logprob for token, entry in found if entry is not None))
+
     async def save(self, steps: Sequence[SaveStep]) -> Saved:
         """Prefill one passage as `steps` say, one after the other; returns when its chunk is stored.
 
