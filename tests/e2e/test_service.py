@@ -50,9 +50,8 @@ def test_a_document_is_listed_at_once_and_answered_from_when_processed(server: S
     assert {file["id"] for file in listed} >= set(handbook)
     answer = server.ask(PHONE).json()
     assert "866-450-5250" in answer["choices"][0]["message"]["content"]
-    first = answer["kvfuse"]["selection"]["passages"][0]
-    assert first["file_id"] == handbook[0]
-    assert "866-450-5250" in first["text"]
+    passages = answer["kvfuse"]["selection"]["passages"]
+    assert [passage["file_id"] for passage in passages if "866-450-5250" in passage["text"]] == handbook[:1]
 
 
 def test_usage_counts_reused_tokens(server: Server, handbook: list[str]) -> None:
