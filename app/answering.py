@@ -179,11 +179,12 @@ class Answerer:
             TOKENS.labels(source).inc(count)
         for stage, seconds in (timings | stages).items():
             STAGE_SECONDS.labels(stage).observe(seconds)
+        chunks = {name: report.get(name, 0) for name in ("missed_chunks", "declined_chunks")}
         kvfuse = {
             "selection": _selection_json(question.selection),
             "policy": question.plan.policy.name if question.plan else None,
             "fusion_refused": self._engine.refusal or None,
-            "tokens": tokens | {"missed_chunks": report.get("missed_chunks", 0)},
+            "tokens": tokens | chunks,
             "timings_ms": {name: round(1000 * seconds, 1) for name, seconds in (timings | stages).items()},
         }
         assert last.finish_reason is not None

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 WEIGHT = 0.2
 """Share of the newest measurement in the moving average."""
 
+SMALLEST = 128
+"""Tokens of the smallest chunk that is judged or measured: in smaller ones the fixed cost of a read hides the speed."""
+
 OUTLIER = 4.0
 """How much slower than the average one measurement may count: a stall is not a slow tier, a run of stalls is."""
 
@@ -57,7 +60,7 @@ class LoadSpeed:
         """Loading `tokens` tokens from `tier` against computing them. Raises ValueError on a speed of 0 or less."""
         if prefill_tokens_per_s <= 0:
             raise ValueError(f"prefill speed {prefill_tokens_per_s}: expected more than 0 tokens per second")
-        speed = self.tokens_per_s(tier)
+        speed = self.tokens_per_s(tier) if tokens >= SMALLEST else None
         return BreakEven(tokens, tier, tokens / speed if speed else None, tokens / prefill_tokens_per_s)
 
     def snapshot(self) -> dict[str, float]:

@@ -21,7 +21,7 @@ from store.policy import make_policy
 from store.qatzip import open_deflate
 from store.reader import ChunkReader
 from store.shelf import BAD_FILE, Shelf
-from store.speed import BreakEven, LoadSpeed
+from store.speed import SMALLEST, BreakEven, LoadSpeed
 from store.stats import MissReason, StoreStats, TierStats
 from store.tally import Tally
 from store.tier import LookupResult, Tier
@@ -269,7 +269,8 @@ class TieredStore:
     def _decoded(self, tier: str, reader: ChunkReader, decoded_bytes: int, seconds: float) -> None:
         self._io.add("decode_seconds", seconds)
         self._io.add("decoded_bytes", decoded_bytes)
-        self._speed.observe(tier, reader.info.tokens / reader.info.layout.layers, seconds)
+        if reader.info.tokens >= SMALLEST:
+            self._speed.observe(tier, reader.info.tokens / reader.info.layout.layers, seconds)
 
     def _tier_stats(self, tier: Tier, chunks: int, size: int) -> TierStats:
         return TierStats(chunks, size, tier.capacity_bytes, int(self._hits[tier.name]))

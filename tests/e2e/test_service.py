@@ -99,18 +99,27 @@ def test_another_system_prompt_reuses_every_chunk(server: Server, handbook: list
 
 @pytest.mark.parametrize(
     ("name", "content", "code"),
-    [
-        ("empty.txt", b"", "empty_document"),
-        ("blank.md", b" \n\t \n", "empty_document"),
-        ("junk.txt", bytes(range(256)) * 40, "binary_content"),
-        ("picture.png", b"\x89PNG\r\n", "unsupported_format"),
-    ],
+    [("empty.txt", b"", "empty_document"), ("picture.png", b"\x89PNG\r\n", "unsupported_format")],
 )
-def test_an_unreadable_file_is_refused_by_name(server: Server, name: str, content: bytes, code: str) -> None:
+def test_a_file_of_no_use_is_refused_by_name(server: Server, name: str, content: bytes, code: str) -> None:
     response = server.upload(name, content)
     assert response.status_code == 400
     assert response.json()["error"]["code"] == code
     assert name in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [("blank.md", b" \n\t \n", "no text"), ("junk.txt", bytes(range(256)) * 40, "binary")],
+)
+def test_a_file_that_cannot_be_read_fails_with_the_reason_and_can_be_deleted(
+    server: Server, name: str, content: bytes, reason: str
+) -> None:
+    file = server.wait(server.upload(name, content).json()["id"])
+    assert file["status"] == "error"
+    assert name in file["status_details"]
+    assert reason in file["status_details"]
+    assert server.client.delete(f"/v1/files/{file['id']}").json()["deleted"] is True
 
 
 def test_a_file_over_the_limit_is_refused_with_the_limit(server: Server) -> None:
@@ -206,11 +215,11 @@ def test_a_damaged_chunk_is_answered_around_and_stored_again(
             scratch = file.with_name("scratch")
             scratch.write_bytes(data)
             scratch.replace(file)
-    damaged = server.ask(PHONE, kvfuse={"boundary_tokens": 31}).json()
+    damaged = server.ask(PHONE, kvfuse=_unasked(31)).json()
     assert damaged["kvfuse"]["tokens"]["missed_chunks"] == len(whole["kvfuse"]["selection"]["passages"])
     assert "866-450-5250" in damaged["choices"][0]["message"]["content"]
-    for attempt in range(29, 0, -1):  # another plan each time: none comes out of the engine's own prefix cache
-        healed = server.ask(PHONE, kvfuse={"boundary_tokens": attempt}).json()
+    for attempt in range(29, 0, -1):
+        healed = server.ask(PHONE, kvfuse=_unasked(attempt)).json()
         if healed["kvfuse"]["tokens"]["missed_chunks"] == 0:
             return
     pytest.fail("the lost chunks were not stored again")
@@ -218,7 +227,7 @@ def test_a_damaged_chunk_is_answered_around_and_stored_again(
 
 def test_after_a_restart_everything_is_reused(folders: dict[str, Path], server: Server, handbook: list[str]) -> None:
     """Runs last in this module: it stops the shared server and starts another one over the same folders."""
-    plan = {"boundary_tokens": 33}  # not asked before, so that no answer comes out of the engine's own prefix cache
+    plan = _unasked(33)
     before = server.ask(PHONE, kvfuse=plan).json()
     server.process.terminate()
     server.process.wait(60)
@@ -228,6 +237,11 @@ def test_after_a_restart_everything_is_reused(folders: dict[str, Path], server: 
         assert after["kvfuse"]["tokens"]["missed_chunks"] == 0
         assert after["choices"] == before["choices"]
         assert {file["status"] for file in restarted.client.get("/v1/files").json()["data"]} == {"processed"}
+
+
+def _unasked(tokens: int) -> dict[str, object]:
+    """Return a plan of its own, so that no answer comes out of the engine's own prefix cache."""
+    return {"policy": "boundary", "boundary_tokens": tokens}
 
 
 def _chunks(folders: dict[str, Path]) -> int:

@@ -41,6 +41,13 @@ def test_a_prefill_speed_that_cannot_be() -> None:
         LoadSpeed().compare(1, "disk", 0)
 
 
+def test_small_chunks_are_always_loaded() -> None:
+    speeds = LoadSpeed()
+    speeds.observe("disk", 1000, 1000.0)
+    assert not speeds.compare(speed.SMALLEST, "disk", 1000).worth_loading
+    assert speeds.compare(speed.SMALLEST - 1, "disk", 1000).worth_loading
+
+
 def test_one_stall_does_not_make_a_tier_slow_but_several_do() -> None:
     speeds = LoadSpeed()
     for _ in range(5):
