@@ -1,11 +1,12 @@
 """An `Engine` whose vLLM runs inside the calling process: started in seconds, so that many models can be examined.
 
-Scheduler, worker, connector and model are vLLM's and ours as served; only the processes around them are missing. One
-request at a time.
+Scheduler, worker, connector and model are vLLM's and ours as served; only the processes around them are missing. Steps
+are taken by whoever waits for an output.
 """
 
 import asyncio
 import os
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,8 @@ class InlineEngine(Engine):
         self._overrides = overrides
 
     def _load(self) -> None:
-        llm: Any = _InlineLLM(self._config, self._overrides)
+        self.inline = _InlineLLM(self._config, self._overrides)
+        llm: Any = self.inline
         self._llm = llm
         self.max_model_len = llm.model_config.max_model_len
 
@@ -38,19 +40,30 @@ class _InlineLLM:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         self._llm = LLMEngine.from_engine_args(arguments)
+        self._outputs: defaultdict[str, list[Any]] = defaultdict(list)
         self.model_config = self._llm.model_config
+        self.scheduler = self._llm.engine_core.engine_core.scheduler
+
+    def step(self) -> None:
+        for output in self._llm.step():
+            self._outputs[output.request_id].append(output)
 
     async def generate(self, prompt: Any, params: Any, request_id: str) -> AsyncIterator[Any]:
         self._llm.add_request(request_id, prompt, params)
         finished = False
-        while not finished:
-            for output in self._llm.step():
-                finished = output.finished
-                yield output
-            await asyncio.sleep(0)
+        try:
+            while not finished:
+                self.step()
+                for output in self._outputs.pop(request_id, ()):
+                    finished = output.finished
+                    yield output
+                await asyncio.sleep(0)
+        finally:
+            if not finished:
+                self._llm.abort_request([request_id])
 
     async def collective_rpc(self, method: str, args: Sequence[str]) -> list[Any]:
-        self._llm.step()  # saves are handed to the worker in the step after their request
+        self.step()  # saves are handed to the worker in the step after their request
         results: list[Any] = self._llm.collective_rpc(method, args=tuple(args))
         return results
 
