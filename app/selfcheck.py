@@ -50,13 +50,13 @@ async def check_fusion(engine: Engine, language: Language) -> SelfCheck:
     """
     if not engine.fusable:
         return SelfCheck(False, engine.refusal)
-    try:
-        return await _check(engine, language)
-    except EngineError as first:
+    reason = ""
+    for _ in range(1 + len(_TEXTS)):  # each try removes a chunk that was damaged since an earlier start
         try:
-            return await _check(engine, language)  # a damaged chunk of an earlier start is gone now
-        except EngineError:
-            return SelfCheck(False, str(first))
+            return await _check(engine, language)
+        except EngineError as error:
+            reason = str(error)
+    return SelfCheck(False, reason)
 
 
 async def _check(engine: Engine, language: Language) -> SelfCheck:

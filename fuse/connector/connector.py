@@ -25,7 +25,7 @@ from fuse.connector.scheduler import FuseScheduler
 
 if TYPE_CHECKING:
     from vllm.forward_context import ForwardContext
-    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
     from vllm.v1.kv_cache_interface import KVCacheConfig
     from vllm.v1.request import Request
 
@@ -50,6 +50,10 @@ class FuseConnector(KVConnectorBase_V1):
         self._worker = self.attached = worker
 
     # Scheduler side.
+
+    def bind_kv_cache_manager(self, kv_cache_manager: "KVCacheManager") -> None:
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self._scheduler.evict = kv_cache_manager.evict_blocks
 
     def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int, bool]:
         matched = self._scheduler.matched_tokens(request, num_computed_tokens)

@@ -1,6 +1,6 @@
 """Evidence for recompute policies, gathered from one loaded request on the worker."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -8,7 +8,7 @@ import torch
 from fuse.connector.loader import Load
 from fuse.connector.model import PagedModel
 from fuse.plan import FusePlan
-from fuse.runs import Run, clip_runs
+from fuse.runs import Run
 
 _ATTENTION_LAYERS = 6
 """Evenly spaced layers select as well as all of them; early ones alone do not (measured on two models)."""
@@ -16,6 +16,8 @@ _ATTENTION_LAYERS = 6
 
 class LoadedEvidence:
     """Implements `fuse.policies.Evidence` for one request whose load has ended.
+
+    Chunks are shown whole, also where vLLM's prefix cache holds their start: what is chosen must not depend on it.
 
     computed: whether what the load could not give has been computed along the way.
     """
@@ -36,16 +38,16 @@ class LoadedEvidence:
         return self.plan.context_tokens
 
     def loaded(self) -> list[Run]:
-        return self._own((source.span.start, source.span.end) for source in self._load.usable())
+        return [(source.span.start, source.span.end) for source in self._load.usable()]
 
     def following(self) -> list[Run]:
         keys = [span.key for span in self.plan.spans()]
         before = dict(zip(keys[1:], keys, strict=False))
-        return self._own(
+        return [
             (source.span.start, source.span.end)
             for source in self._load.usable()
             if source.reader.info.predecessor and source.reader.info.predecessor == before.get(source.span.key)
-        )
+        ]
 
     def variance(self) -> torch.Tensor:
         scores = torch.full((self._context,), torch.nan)
@@ -76,10 +78,6 @@ class LoadedEvidence:
         change = torch.zeros(self._context)
         change[start:] = (fresh.float() - stale.float()).square().sum((1, 2)).cpu()
         return change
-
-    def _own(self, runs: Iterable[Run]) -> list[Run]:
-        """Leave out positions that came from vLLM's prefix cache: their blocks may be shared."""
-        return clip_runs(runs, self._load.job.start, self._context)
 
 
 def _mean_attention(queries: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:

@@ -1,13 +1,12 @@
 """The scheduler's half of the connector: decides what is loaded, recomputed and saved, and when."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from vllm.logger import init_logger
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from fuse.connector.metadata import FuseMetadata, LoadJob, RecomputeJob, SaveJob
-from fuse.errors import PlanError
 from fuse.plan import FusePlan, SaveOrder, parse_params, tag_of
 from fuse.policies import make_policy
 
@@ -17,12 +16,15 @@ logger = init_logger(__name__)
 class FuseScheduler:
     """Owns the state of fused requests between steps. Single-threaded, in the engine process.
 
+    evict: takes blocks out of vLLM's prefix cache; the connector sets it.
+
     Life of a fused request: `matched_tokens` offers its whole context; once blocks are allocated (`allocated`) a load
     job goes to the worker; when the load is done the request is scheduled again, with all its blocks, and
     `build_metadata` adds the recompute job of that same step.
     """
 
     def __init__(self) -> None:
+        self.evict: Callable[[set[int]], object] = lambda block_ids: None
         self._pending = FuseMetadata()
         self._loading: dict[str, list[int]] = {}
 
@@ -60,6 +62,8 @@ class FuseScheduler:
             return True
         if self._loading.pop(request_id, None) is not None:
             self._pending.dropped.append(request_id)
+            # Loaded blocks are in the prefix cache before they are recomputed: nobody may find these.
+            self.evict(set(block_ids))
         return False
 
 
@@ -79,8 +83,8 @@ def _parse(request: Request) -> FusePlan | SaveOrder | None:
         if isinstance(parsed, FusePlan):
             make_policy(parsed.policy)
         return parsed
-    except PlanError as error:
-        logger.warning("request %s is served without fusion: %s", request.request_id, error)
+    except Exception as error:  # the parameters come from outside, and an error here would end the engine
+        logger.warning("request %s is served without fusion: %r", request.request_id, error)
         return None
 
 

@@ -22,7 +22,7 @@ from tests.e2e.models import TinyModel
 BLOCKS = 11
 """Of 128 tokens, one of which vLLM keeps: three requests fit with their 3 blocks each, but not when each grows to 4."""
 ANSWER_TOKENS = 160
-_POLICY = PolicySpec("none")
+_POLICY = PolicySpec("boundary", {"tokens": 8})
 _REPEATS = 4
 _STEPS_TO_SETTLE = 400
 

@@ -233,6 +233,7 @@ def test_after_a_restart_everything_is_reused(folders: dict[str, Path], server: 
     server.process.wait(60)
     with serving(**folders, max_model_len=CONTEXT, max_upload_bytes=200_000) as restarted:
         after = restarted.ask(PHONE, kvfuse=plan).json()
+        assert after["kvfuse"]["fusion_refused"] is None
         assert after["kvfuse"]["tokens"] == before["kvfuse"]["tokens"]
         assert after["kvfuse"]["tokens"]["missed_chunks"] == 0
         assert after["choices"] == before["choices"]
