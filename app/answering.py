@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.engine import Engine, Generated, Sampling
+from app.engine import Engine
+from app.engine_values import Generated, Sampling
 from app.errors import ContextTooLong, InvalidRequest
 from app.ingest import Ingestor
 from app.language import Language

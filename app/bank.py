@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
-from app.engine import Engine, Saved
+from app.engine import Engine
+from app.engine_values import Saved
 from cascade.catalog import Catalog
 from cascade.types import Passage
 from fuse.scheme import IngestScheme, Predecessor

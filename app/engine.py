@@ -5,15 +5,11 @@ import gc
 import os
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.config import Settings
-from fuse.connector.config import FuseConfig
+from app.engine_values import EngineConfig, EngineError, Generated, Sampling, Saved
 from fuse.plan import FusePlan
 from fuse.scheme import SaveStep
-from store.config import StoreConfig
 from store.keys import ChunkKey
 
 if TYPE_CHECKING:
@@ -25,85 +21,6 @@ if TYPE_CHECKING:
 _SAVE_POLL_S = 0.02
 _SAVE_TIMEOUT_S = 60.0
 _PING_TIMEOUT_S = 5.0
-
-
-class EngineError(RuntimeError):
-    """The engine is not running, or could not do what it was asked."""
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """How to run the model; `connector` is the `kv_connector_extra_config`. None leaves the choice to vLLM.
-
-    num_gpu_blocks: blocks of the paged cache, on whatever device; by default as many as fit.
-    """
-
-    model: Path
-    dtype: str
-    connector: Mapping[str, Any]
-    max_model_len: int | None = None
-    max_num_batched_tokens: int | None = None
-    max_num_seqs: int = 16
-    kv_cache_gib: float = 2.0
-    num_gpu_blocks: int | None = None
-    enforce_eager: bool | None = None
-    log_level: str = "warning"
-
-    @classmethod
-    def of(cls, settings: Settings, model: Path, store: StoreConfig) -> "EngineConfig":
-        """Return what `settings` say of the engine, for the model in folder `model` over `store`."""
-        return cls(
-            model=model,
-            dtype=settings.dtype,
-            connector=FuseConfig(store, settings.store_threads).to_extra_config(),
-            max_model_len=settings.max_model_len,
-            max_num_batched_tokens=settings.max_num_batched_tokens,
-            max_num_seqs=settings.max_num_seqs,
-            kv_cache_gib=settings.kv_cache_gib,
-            enforce_eager=settings.enforce_eager,
-        )
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How to decode. `logprobs` -1 asks for the whole vocabulary."""
-
-    max_tokens: int
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    logprobs: int | None = None
-
-
-@dataclass(frozen=True)
-class Generated:
-    """The next piece of an answer. On the last one `finish_reason` is set, and `report` says how its context was fused.
-
-    report: fields of `fuse.connector.metadata.FuseReport`; empty for an ordinary prefill.
-    logprobs: one mapping of token id to log-probability per token, when asked for.
-    """
-
-    text: str
-    tokens: int
-    cached_tokens: int
-    finish_reason: str | None
-    report: Mapping[str, Any]
-    logprobs: tuple[Mapping[int, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Bytes of stored chunks."""
-
-    raw_bytes: int
-    stored_bytes: int
-
-    def __add__(self, other: "Saved") -> "Saved":
-        return Saved(self.raw_bytes + other.raw_bytes, self.stored_bytes + other.stored_bytes)
-
-    def __sub__(self, other: "Saved") -> "Saved":
-        return Saved(self.raw_bytes - other.raw_bytes, self.stored_bytes - other.stored_bytes)
 
 
 class Engine:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from app.bank import KVBank
-from app.engine import Saved
+from app.engine_values import Saved
 from app.telemetry import INGESTED_DOCUMENTS, INGESTED_TOKENS
 from cascade.catalog import Added, AddResult, Catalog
 from cascade.changes import SourceFile

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.engine import Engine, EngineError, Sampling
+from app.engine import Engine
+from app.engine_values import EngineError, Sampling
 from app.language import Language
 from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment
 from fuse.scheme import SaveStep

@@ -11,7 +11,8 @@ from blake3 import blake3
 from app.answering import AnswerDefaults, Answerer
 from app.bank import KVBank
 from app.config import Settings
-from app.engine import Engine, EngineConfig
+from app.engine import Engine
+from app.engine_values import EngineConfig
 from app.errors import ConfigError, InvalidRequest, NotFound, TooLarge
 from app.ingest import Ingestor
 from app.language import Language

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from app.config import Settings
-from app.engine import Engine, EngineConfig, EngineError, Sampling, Saved
+from app.engine import Engine
+from app.engine_values import EngineConfig, EngineError, Sampling, Saved
 from app.eval.errors import EvalError
 from app.eval.metrics import LogProbs, dense
 from app.eval.misplace import copy_to

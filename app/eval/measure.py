@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.engine import Sampling
+from app.engine_values import Sampling
 from app.eval import metrics
 from app.eval.arms import Arm, Reuse
 from app.eval.data import Question

@@ -4,7 +4,7 @@ import time
 
 import openai
 
-from app.engine import Sampling
+from app.engine_values import Sampling
 from app.eval.errors import EvalError
 from app.eval.lab import Answer
 from app.eval.prompt import Prompt

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from app.batch import Batch, BatchOptions, BatchSummary, find_files
-from app.engine import Saved
+from app.engine_values import Saved
 from app.ingest import Ingestor
 from cascade.catalog import Catalog
 from cascade.passages import PassageMaker

@@ -8,7 +8,7 @@ import pytest
 
 from app.answering import AnswerDefaults, Answerer
 from app.config import load_settings
-from app.engine import Generated, Sampling
+from app.engine_values import Generated, Sampling
 from app.errors import InvalidRequest
 from app.jobs import plain_question
 from app.language import Language

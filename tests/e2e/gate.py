@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from app.engine import Engine, EngineConfig, Sampling
+from app.engine import Engine
+from app.engine_values import EngineConfig, Sampling
 from app.language import Language
 from app.selfcheck import SelfCheck, check_fusion, total_variation
 from fuse.connector.config import FuseConfig

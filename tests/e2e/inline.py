@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from app.engine import Engine, EngineConfig, engine_arguments
+from app.engine import Engine, engine_arguments
+from app.engine_values import EngineConfig
 
 
 class InlineEngine(Engine):

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.engine import Engine, EngineConfig, Generated, Sampling
+from app.engine import Engine
+from app.engine_values import EngineConfig, Generated, Sampling
 from app.language import Language
 from app.service_api import ChatMessage
 from fuse.connector.config import FuseConfig

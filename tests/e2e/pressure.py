@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 
-from app.engine import EngineConfig, Sampling
+from app.engine_values import EngineConfig, Sampling
 from app.language import Language
 from fuse.connector.config import FuseConfig
 from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment

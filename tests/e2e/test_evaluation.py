@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.config import Settings, load_settings
-from app.engine import Saved
+from app.engine_values import Saved
 from app.eval.lab import Lab
 from app.eval.prompt import make_prompt
 from app.eval.records import AnswerRecord, Record

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from app.config import Settings
-from app.engine import Sampling
+from app.engine_values import Sampling
 from app.eval.bench.result import Bar, BenchResult, Figure, Row
 from app.eval.bench.texts import QUESTION, longest_passages
 from app.eval.lab import Answer, Lab, Scratch
