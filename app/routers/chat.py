@@ -21,7 +21,8 @@ from app.streaming import EventStream, chain, until_disconnect, with_deadline
 router = APIRouter(prefix="/v1", tags=["chat"])
 
 Events = AsyncGenerator[AnswerEvent, None]
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+_EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
 
 
 @router.post("/chat/completions", response_model=Completion, responses=_STREAM)

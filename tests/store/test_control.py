@@ -206,7 +206,9 @@ def test_groups_by_tag(store: TieredStore, keys: list[ChunkKey]) -> None:
     assert [record.key for record in store.control.ls(limit=2)] == sorted(keys)[:2]
 
 
-def test_what_hits_save(store: TieredStore, keys: list[ChunkKey]) -> None:
+def test_what_hits_save(store: TieredStore, keys: list[ChunkKey], monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("store.speed", "store.tiered"):
+        monkeypatch.setattr(f"{module}.SMALLEST", 64)  # the chunks of this test
     store.tell_prefill_speed(640.0)
     for _ in range(2):
         with store.open(keys[0], FINGERPRINT) or pytest.fail("a miss") as reader:
