@@ -93,7 +93,7 @@ class Answerer:
                 yield TextDelta(piece.text)
             if piece.finish_reason is not None:
                 timings = {
-                    "select": selected - arrival,
+                    "search": selected - arrival,
                     "ttft": first - arrival,
                     "total": time.perf_counter() - arrival,
                 }
@@ -217,7 +217,7 @@ def _not_asked(selection: Selection, seconds: float) -> AnswerDone:
         "policy": None,
         "fusion_refused": None,
         "tokens": {"reused": 0, "recomputed": 0, "computed": 0, "missed_chunks": 0},
-        "timings_ms": {"select": milliseconds, "ttft": milliseconds, "total": milliseconds},
+        "timings_ms": {"search": milliseconds, "ttft": milliseconds, "total": milliseconds},
     }
     return AnswerDone("stop", 0, 0, 0, kvfuse)
 

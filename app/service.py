@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from blake3 import blake3
 
 from app.answering import AnswerDefaults, Answerer
@@ -134,6 +135,8 @@ def create_service(settings: Settings) -> KvfuseService:
 
 
 def _load_models(settings: Settings) -> tuple[Language, Embedder]:
+    # The engine's threads have the cores: a second team of threads here would wait for them at every question.
+    torch.set_num_threads(1)
     model, embedder = settings.model, settings.embedder
     if model is None or embedder is None:
         packaged = prepare_models(settings.home)

@@ -46,8 +46,15 @@ class PagedReader:
 
     def read(self, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Gather K and V of one layer from its cache, in token-major order."""
-        flat = flat_view(cache)
-        return flat[self.keys], flat[self.values]
+        return self.read_keys(cache), self.read_values(cache)
+
+    def read_keys(self, cache: torch.Tensor) -> torch.Tensor:
+        """Gather K alone."""
+        return flat_view(cache)[self.keys]
+
+    def read_values(self, cache: torch.Tensor) -> torch.Tensor:
+        """Gather V alone."""
+        return flat_view(cache)[self.values]
 
 
 def flat_view(cache: torch.Tensor) -> torch.Tensor:

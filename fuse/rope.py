@@ -50,6 +50,10 @@ class Rotation:
         first.copy_(turned[0])
         second.copy_(turned[1])
 
+    def rows(self, first: int, end: int) -> "Rotation":
+        """Return the rotation of tokens `first` to `end` alone."""
+        return Rotation(self.cos[first:end], self.sin[first:end], self.neox)
+
     def _halves(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         half = self.cos.shape[-1]
         rotary = keys[..., : 2 * half]

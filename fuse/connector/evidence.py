@@ -65,15 +65,17 @@ class LoadedEvidence:
         queries = self._model.queries(watched, [*self._load.missing(), tail], tail, self._token_ids, self._block_ids)
         self.computed = True
         total = torch.zeros(self._context, device=self._model.device)
+        reader = self._model.paged.reader(self._block_ids, 0, self._context)
         for name, query in queries.items():
-            keys, _ = self._model.read(name, self._block_ids, 0, self._context)
-            total += _mean_attention(query, keys, self._model.layers[name].impl.scale)
+            layer = self._model.layers[name]
+            total += _mean_attention(query, reader.read_keys(layer.kv_cache), layer.impl.scale)
         return (total / len(watched)).cpu()
 
     def deviation(self) -> torch.Tensor:
         start = self._load.job.start
         name = list(self._model.layers)[1]
-        _, stale = self._model.read(name, self._block_ids, start, self._context)
+        reader = self._model.paged.reader(self._block_ids, start, self._context)
+        stale = reader.read_values(self._model.layers[name].kv_cache)
         fresh = self._model.values(name, [(start, self._context)], self._token_ids, self._block_ids)
         change = torch.zeros(self._context)
         change[start:] = (fresh.float() - stale.float()).square().sum((1, 2)).cpu()

@@ -24,6 +24,8 @@ from store.tiered import TieredStore
 
 logger = init_logger(__name__)
 
+_ROTATED_ROWS = 128
+
 LayerKV = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -144,7 +146,11 @@ class Load:
             self._read(source, layer, raw_keys[rows].transpose(1, 0, 2), raw_values[rows].transpose(1, 0, 2))
         keys, values = keys.to(self._model.device), values.to(self._model.device)
         if self._rotation is not None:
-            self._rotation.apply(keys)
+            # In pieces too small for torch to split them: a team of threads in each loading thread would only be in
+            # each other's way.
+            for first in range(0, self._rows, _ROTATED_ROWS):
+                rows = slice(first, min(first + _ROTATED_ROWS, self._rows))
+                self._rotation.rows(rows.start, rows.stop).apply(keys[rows])
         self._model.settle()
         return keys, values
 

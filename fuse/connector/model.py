@@ -70,10 +70,6 @@ class PagedModel:
         for batch in batches(runs, self._batch_limit):
             self._forward(batch, token_ids, block_ids)
 
-    def read(self, layer: str, block_ids: Sequence[int], start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read K and V `[end - start, kv_heads, head_dim]` of one layer out of the paged cache."""
-        return self.paged.reader(block_ids, start, end).read(self.layers[layer].kv_cache)
-
     def queries(
         self,
         layers: Sequence[str],

@@ -21,7 +21,7 @@ from store.tiered import TieredStore
 
 logger = init_logger(__name__)
 
-_IDLE_WAIT_S = 0.05
+_IDLE_WAIT_S = 0.1
 _REPORTS_KEPT = 1024
 _TELLING_TOKENS = 128
 _TELLING_CHANGE = 0.25
@@ -71,9 +71,14 @@ class FuseWorker:
             self._start(load)
 
     def end_step(self, idle: bool) -> None:
-        """Write the layers that are ready; when `idle`, wait a moment for more, since nothing else is to be done."""
+        """Write the layers that are ready; when `idle`, first wait a moment for them, as nothing else is to be done.
+
+        For all of them: a write in between would take the cores from the threads that are loading.
+        """
+        if idle:
+            wait([layer for loading in self._loading.values() for layer in loading.load.layers], _IDLE_WAIT_S)
         for request_id, loading in list(self._loading.items()):
-            self._advance(loading, idle)
+            self._advance(loading)
             if loading.layer == len(self._model.layers):
                 self._finish(request_id, loading)
 
@@ -109,11 +114,11 @@ class FuseWorker:
         slots = self._model.slots(job.block_ids, load.positions[skip:])
         self._loading[job.request_id] = _Loading(load, slots, skip)
 
-    def _advance(self, loading: _Loading, idle: bool) -> None:
+    def _advance(self, loading: _Loading) -> None:
         layers = list(self._model.layers.values())
         for index in range(loading.layer, len(layers)):
             future = loading.load.layers[index]
-            if not future.done() and not (idle and wait([future], _IDLE_WAIT_S).done):
+            if not future.done():
                 return
             if (kv := future.result()) is not None and len(loading.slots):
                 started = time.perf_counter()
