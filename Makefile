@@ -22,7 +22,7 @@ EXTRAS ?= dev
 STAMP := $(VENV)/.installed-$(ENGINE)-$(shell cksum < pyproject.toml | cut -d' ' -f1)
 
 .DELETE_ON_ERROR:
-.PHONY: demo serve test unit bench lint format install clean
+.PHONY: demo serve test unit bench bench-store lint format install clean
 
 demo: $(STAMP)
 	$(BIN)/python -m app.demo
@@ -36,8 +36,14 @@ test: lint
 unit: $(STAMP)
 	$(BIN)/python -m pytest --ignore=tests/e2e
 
+# The short set, whose figures go into the README.
 bench: $(STAMP)
-	$(BIN)/python -m pytest -s tests/bench
+	$(BIN)/python -m pytest -s $(addprefix tests/bench/,$(addsuffix _bench.py,ttft load codec cascade))
+	$(BIN)/python -m app.eval.readme
+
+# The store under a thousand kills and eight processes: many minutes.
+bench-store: $(STAMP)
+	$(BIN)/python -m pytest -s tests/bench/store_bench.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
