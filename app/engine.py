@@ -226,7 +226,7 @@ def _set_environment(config: EngineConfig) -> None:
     """Set what vLLM reads from the environment when it is imported; what the operator has set stays."""
     defaults = {
         "VLLM_LOGGING_LEVEL": config.log_level.upper(),
-        "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
     }

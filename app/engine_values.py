@@ -30,7 +30,7 @@ class EngineConfig:
     kv_cache_gib: float = 2.0
     num_gpu_blocks: int | None = None
     enforce_eager: bool | None = None
-    log_level: str = "warning"
+    log_level: str = "error"
 
     @classmethod
     def of(cls, settings: Settings, model: Path, store: StoreConfig) -> "EngineConfig":
@@ -44,6 +44,7 @@ class EngineConfig:
             max_num_seqs=settings.max_num_seqs,
             kv_cache_gib=settings.kv_cache_gib,
             enforce_eager=settings.enforce_eager,
+            log_level="info" if settings.log_level == "debug" else "error",
         )
 
 
