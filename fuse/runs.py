@@ -23,9 +23,9 @@ def clip_runs(runs: Iterable[Run], start: int, end: int) -> list[Run]:
     return [(a, b) for a, b in clipped if a < b]
 
 
-def overlap(runs: Iterable[Run], start: int, end: int) -> int:
-    """Count the positions of `runs` (disjoint) inside `[start, end)`."""
-    return sum(b - a for a, b in clip_runs(runs, start, end))
+def count_positions(runs: Iterable[Run]) -> int:
+    """Count the positions of `runs` (disjoint)."""
+    return sum(end - start for start, end in runs)
 
 
 def batches(runs: Iterable[Run], limit: int) -> Iterator[list[Run]]:

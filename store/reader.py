@@ -67,6 +67,14 @@ class ChunkReader:
         if self._observe is not None:
             self._observe(self, k_out.nbytes + v_out.nbytes, time.perf_counter() - started)
 
+    def read(self) -> Bits:
+        """Decode the whole chunk, `[layers, 2, kv_heads, tokens, head_dim]`; raises what `read_layer` raises."""
+        layout = self.info.layout
+        data = np.empty((layout.layers, 2, layout.kv_heads, self.info.tokens, layout.head_dim), layout.dtype.bits)
+        for layer in range(layout.layers):
+            self.read_layer(layer, data[layer, 0], data[layer, 1])
+        return data
+
     def scores(self) -> NDArray[np.float16] | None:
         """The per-token scores, `[tokens]`, or None when the chunk has none. Raises as `read_layer` does."""
         source, first = self._open_source(), self._header.scores_offset

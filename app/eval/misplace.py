@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from app.eval.errors import EvalError
 from store.chunk import KVChunk
 from store.keys import ChunkKey
@@ -22,9 +20,5 @@ def copy_to(store: "TieredStore", source: ChunkKey, fingerprint: str, target: Ch
     if reader is None:
         raise EvalError(f"chunk {source[:16]} is not stored: its control copy cannot be made")
     with reader:
-        layout = reader.info.layout
-        shape = (layout.layers, 2, layout.kv_heads, reader.info.tokens, layout.head_dim)
-        data = np.empty(shape, layout.dtype.bits)
-        for layer in range(layout.layers):
-            reader.read_layer(layer, data[layer, 0], data[layer, 1])
-    store.put(KVChunk(target, fingerprint, layout, base_position, data))
+        chunk = KVChunk(target, fingerprint, reader.info.layout, base_position, reader.read())
+    store.put(chunk)

@@ -18,7 +18,6 @@ from vllm.model_executor.layers.rotary_embedding import (
 from vllm.v1.attention.backend import AttentionType
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-from fuse.connector.turning import probe_rotation
 from fuse.errors import FusionRefused
 from fuse.rope import RotaryTable
 
@@ -34,11 +33,11 @@ _SERVABLE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def attention_layers(runner: Any) -> dict[str, Attention]:
-    """Return the model's attention layers in forward order. Overwrites the paged cache.
+    """Return the model's attention layers in forward order.
 
     Raises:
-        FusionRefused: a layer is not plain full attention over an unquantised cache of one shape, its keys do not turn
-            as the rotary table says, or the engine runs in a mode that the recompute pass does not know.
+        FusionRefused: a layer is not plain full attention over an unquantised cache of one shape, or the engine runs
+            in a mode that the recompute pass does not know.
     """
     config = runner.vllm_config
     _require_plain_engine(config)
@@ -50,7 +49,6 @@ def attention_layers(runner: Any) -> dict[str, Attention]:
         _require_full_attention(name, layer, config)
     if len({(layer.num_kv_heads, layer.head_size) for layer in layers.values()}) > 1:
         raise FusionRefused("layers differ in KV heads or head size")
-    probe_rotation(runner, layers, rotary_table(runner.model))
     return layers
 
 

@@ -5,12 +5,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-from vllm.forward_context import set_forward_context
 from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from fuse.connector.compat import attention_layers, rotary_table
+from fuse.connector.passes import forward
 from fuse.connector.probe import probe_layout
+from fuse.connector.turning import probe_rotation
 from fuse.paging import slot_mapping
 from fuse.runs import Run, batches
 from store.chunk import Bits, KVDType, KVLayout
@@ -24,6 +25,8 @@ class _LayerReached(Exception):
 
 class PagedModel:
     """The worker's model and paged cache. Used only on the worker's own thread.
+
+    Creating one overwrites the cache, so it is done before the first request.
 
     Raises:
         FusionRefused: (constructor) the model's attention or cache cannot be fused.
@@ -40,6 +43,7 @@ class PagedModel:
         self.block_size: int = self._config.cache_config.block_size
         self.kv_layout = KVLayout(len(self.layers), first.num_kv_heads, first.head_size, _DTYPES[self.dtype])
         self.paged = probe_layout(first, self.block_size, first.num_kv_heads, first.head_size, self.dtype)
+        probe_rotation(runner, self.layers, self.rotary, self.paged)
         self._batch_limit: int = self._config.scheduler_config.max_num_batched_tokens
 
     def slots(self, block_ids: Sequence[int], positions: torch.Tensor) -> torch.Tensor:
@@ -127,22 +131,8 @@ class PagedModel:
         positions = torch.cat([torch.arange(start, end) for start, end in runs])
         slots = self.slots(block_ids, positions)
         common = self._attention_metadata(runs, positions.to(self.device), slots, block_ids)
-        metadata: dict[str, Any] = {}
-        for group in (group for groups in self._runner.attn_groups for group in groups):
-            built = group.get_metadata_builder().build(common_prefix_len=0, common_attn_metadata=common)
-            metadata.update(dict.fromkeys(group.layer_names, built))
         ids = torch.tensor([token_ids[position] for position in positions.tolist()], dtype=torch.int32)
-        with (
-            torch.inference_mode(),
-            set_forward_context(
-                metadata,
-                self._config,
-                num_tokens=len(positions),
-                slot_mapping=dict.fromkeys(metadata, slots),
-                skip_compiled=True,
-            ),
-        ):
-            self._runner.model(input_ids=ids.to(self.device), positions=positions.to(self.device))
+        forward(self._runner, common, ids.to(self.device), positions.to(self.device))
 
     def _attention_metadata(
         self, runs: Sequence[Run], positions: torch.Tensor, slots: torch.Tensor, block_ids: Sequence[int]

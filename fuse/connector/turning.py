@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from vllm.forward_context import set_forward_context
 from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
-from fuse.connector.probe import probe_layout
+from fuse.connector.passes import forward
 from fuse.errors import FusionRefused
-from fuse.paging import PagedReader
+from fuse.paging import PagedLayout, PagedReader
 from fuse.rope import RotaryTable
 
 _FIRST_BLOCK = 1
@@ -23,7 +22,7 @@ _TURN_LIMIT = 0.05
 position; a layer without rotary positions is off by 1."""
 
 
-def probe_rotation(runner: Any, layers: Mapping[str, Attention], table: RotaryTable) -> None:
+def probe_rotation(runner: Any, layers: Mapping[str, Attention], table: RotaryTable, layout: PagedLayout) -> None:
     """Let the model compute one token at many positions, and see that only `table` tells its keys apart.
 
     Each copy is a sequence of its own, in a block of its own. Learned positions change the values; ALiBi, and layers
@@ -33,11 +32,8 @@ def probe_rotation(runner: Any, layers: Mapping[str, Attention], table: RotaryTa
     Raises:
         FusionRefused: the keys or values of a layer depend on the position in another way.
     """
-    config = runner.vllm_config
-    first = next(iter(layers.values()))
-    block_size = config.cache_config.block_size
-    layout = probe_layout(first, block_size, first.num_kv_heads, first.head_size, config.model_config.dtype)
-    positions = _spread_positions(config, first.kv_cache.device)
+    device = next(iter(layers.values())).kv_cache.device
+    positions = _spread_positions(runner.vllm_config, device)
     blocks = torch.arange(len(positions), device=positions.device) + _FIRST_BLOCK
     _compute_alone(runner, positions, blocks)
     base = (blocks * layout.block_stride)[:, None, None]
@@ -80,19 +76,8 @@ def _compute_alone(runner: Any, positions: torch.Tensor, blocks: torch.Tensor) -
         causal=True,
         positions=positions,
     )
-    metadata: dict[str, Any] = {}
-    for group in (group for groups in runner.attn_groups for group in groups):
-        built = group.get_metadata_builder().build(common_prefix_len=0, common_attn_metadata=common)
-        metadata.update(dict.fromkeys(group.layer_names, built))
-    slots_by_layer = dict.fromkeys(metadata, slots)
     token = runner.model_config.get_vocab_size() // 2
-    with (
-        torch.inference_mode(),
-        set_forward_context(
-            metadata, runner.vllm_config, num_tokens=count, slot_mapping=slots_by_layer, skip_compiled=True
-        ),
-    ):
-        runner.model(input_ids=torch.full_like(positions, token, dtype=torch.int32), positions=positions)
+    forward(runner, common, torch.full_like(positions, token, dtype=torch.int32), positions)
 
 
 def _relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:

@@ -15,7 +15,7 @@ from fuse.connector.model import PagedModel
 from fuse.connector.saver import Saver, SaveResult
 from fuse.connector.threads import use_every_core
 from fuse.policies import make_policy
-from fuse.runs import Run, clip_runs, merge_runs
+from fuse.runs import Run, clip_runs, count_positions, merge_runs
 from store.stats import StoreStats
 from store.tiered import TieredStore
 
@@ -152,9 +152,9 @@ class FuseWorker:
         runs = merge_runs(chosen if evidence.computed else [*missing, *chosen])
         self._model.recompute(runs, job.token_ids, job.block_ids)
         ended = time.perf_counter()
-        computed = sum(end - start for start, end in missing)
-        self._tell_speed(sum(end - start for start, end in runs), ended - selected)
-        recomputed = sum(end - start for start, end in merge_runs([*missing, *chosen])) - computed
+        computed = count_positions(missing)
+        self._tell_speed(count_positions(runs), ended - selected)
+        recomputed = count_positions(merge_runs([*missing, *chosen])) - computed
         self._file_report(
             load.job.tag,
             FuseReport(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from app.engine import Engine
@@ -145,11 +144,7 @@ class _Positions:
         assert reader is not None
         with reader:
             info = reader.info
-            shape = (info.layout.layers, 2, info.layout.kv_heads, info.tokens, info.layout.head_dim)
-            data = np.empty(shape, info.layout.dtype.bits)
-            for layer in range(info.layout.layers):
-                reader.read_layer(layer, data[layer, 0], data[layer, 1])
-        return KVChunk(info.key, info.fingerprint, info.layout, info.base_position, data)
+            return KVChunk(info.key, info.fingerprint, info.layout, info.base_position, reader.read())
 
 
 def _largest_difference(found: torch.Tensor, expected: torch.Tensor) -> float:

@@ -189,8 +189,5 @@ def _read(store: TieredStore, lab: Lab, passage: list[int]) -> KVChunk:
     assert reader is not None
     with reader:
         info = reader.info
-        shape = (info.layout.layers, 2, info.layout.kv_heads, info.tokens, info.layout.head_dim)
-        data = np.empty(shape, info.layout.dtype.bits)
-        for layer in range(info.layout.layers):
-            reader.read_layer(layer, data[layer, 0], data[layer, 1])
+        data = reader.read()
     return KVChunk(info.key, info.fingerprint, info.layout, info.base_position, data)

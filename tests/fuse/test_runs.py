@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuse.runs import Run, batches, clip_runs, merge_runs, overlap
+from fuse.runs import Run, batches, clip_runs, count_positions, merge_runs
 
 runs_lists = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)))
 
@@ -30,7 +30,7 @@ def test_clipping_keeps_the_positions_inside(runs: list[Run], start: int, end: i
     merged = merge_runs(runs)
     inside = [position for position in positions(merged) if start <= position < end]
     assert positions(clip_runs(merged, start, end)) == inside
-    assert overlap(merged, start, end) == len(inside)
+    assert count_positions(clip_runs(merged, start, end)) == len(inside)
 
 
 @given(runs_lists, st.integers(1, 20))
