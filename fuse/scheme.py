@@ -45,6 +45,14 @@ class IngestScheme:
         if self.passes not in (1, 2):
             raise ValueError(f"an ingest has 1 or 2 passes, not {self.passes}")
 
+    @classmethod
+    def alone(cls, head: tuple[int, ...]) -> "IngestScheme":
+        """Return the scheme of CacheBlend's own code, to compare with: a passage behind nothing but the first token.
+
+        Without that token, which models use as the sink of their attention, the passage's own first ones become sinks.
+        """
+        return cls(head[:1], ((), ()), passes=1)
+
     def describe(self) -> str:
         """Return what enters the fingerprint: the scheme and its fixed tokens."""
         fixed = json.dumps([self.head, self.generic])
@@ -52,7 +60,8 @@ class IngestScheme:
 
     def prompt_tokens(self, passage_tokens: int) -> int:
         """Return how long an ingest prompt gets with passages of `passage_tokens` tokens, its output included."""
-        context = max(passage_tokens, *(len(generic) for generic in self.generic))
+        longest = passage_tokens if self.passes == 2 else 0  # a predecessor's
+        context = max(longest, *(len(generic) for generic in self.generic))
         return len(self.head) + context + passage_tokens + 1
 
     def steps(

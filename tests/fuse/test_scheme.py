@@ -33,12 +33,21 @@ def test_one_pass_is_behind_a_generic_passage() -> None:
     assert (step.order.stage, step.order.predecessor) == (SaveStage.ONLY, "")
 
 
+def test_alone_is_behind_the_first_token_only() -> None:
+    (step,) = IngestScheme.alone(HEAD).steps(KEY, "f" * 64, PASSAGE, BEFORE)
+    assert step.token_ids == (HEAD[0], *PASSAGE)
+    assert (step.order.start, step.order.end) == (1, 5)
+    assert (step.order.stage, step.order.predecessor) == (SaveStage.ONLY, "")
+    assert IngestScheme.alone(HEAD).prompt_tokens(4) == 6
+
+
 def test_everything_fixed_enters_the_description() -> None:
     schemes = [
         IngestScheme(HEAD, GENERIC),
         IngestScheme(HEAD, GENERIC, passes=1),
         IngestScheme((1, 3), GENERIC),
         IngestScheme(HEAD, (GENERIC[1], GENERIC[0])),
+        IngestScheme.alone(HEAD),
     ]
     assert len({scheme.describe() for scheme in schemes}) == len(schemes)
 
