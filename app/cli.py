@@ -11,7 +11,8 @@ from app import __version__, cache_cli
 from app.cli_options import with_settings
 from app.config import Settings
 from app.errors import AppError, ConfigError
-from app.eval.cli import bench_cli, eval_cli
+from app.eval.bench.cli import bench_cli
+from app.eval.cli import eval_cli
 from app.telemetry import configure_logging
 
 EXIT_FAILURE = 1

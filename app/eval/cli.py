@@ -1,4 +1,4 @@
-"""Command line of the evaluation: `kvfuse eval`, `kvfuse eval compare`, `kvfuse bench`.
+"""Command line of the evaluation: `kvfuse eval`, `kvfuse eval report`, `kvfuse eval compare`.
 
 Whatever starts an engine is imported inside the commands: the engine's worker imports the main module again.
 """
@@ -28,7 +28,6 @@ class _RunByDefault(TyperGroup):
 eval_cli = typer.Typer(
     cls=_RunByDefault, help="Measure quality beside latency.", no_args_is_help=True, rich_markup_mode=None
 )
-bench_cli = typer.Typer(help="The project's benchmarks, each with its baseline.", no_args_is_help=True)
 
 FailIf = Annotated[
     list[str] | None,
@@ -36,8 +35,6 @@ FailIf = Annotated[
         metavar="CONDITION", help='Exit with 3 if it holds, as in "boundary@0.15.f1_vs_full<0.9"; repeatable.'
     ),
 ]
-Repeats = Annotated[int, typer.Option(min=1, help="Repetitions.")]
-ResultsFolder = Annotated[Path, typer.Option(metavar="DIR", help="Where the JSON goes.")]
 
 
 @eval_cli.command()
@@ -102,71 +99,6 @@ def compare(
     for change in compare_runs(before, after):
         typer.echo(str(change))
     _enforce(after, fail_if or [])
-
-
-@bench_cli.command()
-@with_settings
-def ttft(
-    settings: Settings,
-    passages: Annotated[int, typer.Option(min=1, help="Passages in the context.")] = 10,
-    repeats: Repeats = 7,
-    out: ResultsFolder = Path("bench-results"),
-) -> None:
-    """Time to first token of fused requests against an ordinary prefill."""
-    from app.eval.bench.ttft import TtftCase, run_ttft
-
-    configure_logging("warning")
-    result = run_ttft(settings, TtftCase(passages, settings.passage_tokens, repeats))
-    typer.echo(f"{result.table()}\nwritten to {result.save(out)}")
-
-
-@bench_cli.command()
-@with_settings
-def load(
-    settings: Settings,
-    clients: Annotated[int, typer.Option(min=1, help="Clients at once.")] = 8,
-    requests: Annotated[int, typer.Option(min=1, help="Requests in all.")] = 40,
-    out: ResultsFolder = Path("bench-results"),
-) -> None:
-    """Throughput of many clients, and what arriving requests do to running answers."""
-    from app.eval.bench.load import LoadCase, run_load
-
-    configure_logging("warning")
-    result = run_load(settings, LoadCase(clients=clients, requests=requests))
-    typer.echo(f"{result.table()}\nwritten to {result.save(out)}")
-
-
-@bench_cli.command()
-def codec() -> None:
-    """Savings and speed of the codec chains against plain coders and the published rival's layout."""
-    _in_checkout("codec")
-
-
-@bench_cli.command()
-def store() -> None:
-    """Reading from every tier, putting, two threads, and loading against computing again."""
-    _in_checkout("store")
-
-
-@bench_cli.command()
-def cascade() -> None:
-    """Which passages the cascade passes on, and in what time, beside plain rank fusion."""
-    _in_checkout("cascade")
-
-
-def _in_checkout(name: str) -> None:
-    """Run a benchmark that lives among the tests, on whose chunks and data it measures."""
-    import subprocess
-    import sys
-
-    from app.eval.errors import EvalError
-
-    file = Path(__file__).parents[2] / "tests" / "bench" / f"{name}_bench.py"
-    if not file.is_file():
-        raise EvalError(f"bench {name} needs a checkout of the source: there is no {file}")
-    command = [sys.executable, "-m", "pytest", "-q", "-s", str(file)]
-    if subprocess.run(command, cwd=file.parents[2]).returncode:
-        raise typer.Exit(1)
 
 
 def _report(out: Path, conditions: list[str]) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from app.config import load_settings
-from app.eval.bench.ttft import run_ttft
+from app.eval.bench.registry import find_bench
 
 
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 def test_ttft(kvfuse_home: Path) -> None:
-    result = run_ttft(load_settings(home=kvfuse_home))
+    result = find_bench("ttft").run(load_settings(home=kvfuse_home))
     print(f"\n{result.table()}\nwritten to {result.save()}")
     assert {row.name for row in result.rows if row.baseline} == {"ordinary prefill"}
     for row in result.rows:

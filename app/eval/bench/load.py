@@ -10,6 +10,7 @@ import numpy as np
 
 from app.config import Settings
 from app.engine_values import Sampling
+from app.eval.bench.registry import Size
 from app.eval.bench.result import Bar, BenchResult, Figure, Row
 from app.eval.bench.texts import QUESTION, longest_passages
 from app.eval.lab import Answer, Lab, Scratch
@@ -42,15 +43,16 @@ class LoadCase:
     seed: int = 0
 
 
-def run_load(settings: Settings, case: LoadCase | None = None) -> BenchResult:
+def run(settings: Settings, size: Size) -> BenchResult:
     """Start an engine, measure, stop it."""
+    case = LoadCase() if size is Size.FULL else LoadCase(requests=16)
 
-    async def run() -> BenchResult:
+    async def measured() -> BenchResult:
         with Scratch() as folder:
             async with Lab.open(settings, folder) as lab:
-                return await measure_load(lab, case or LoadCase())
+                return await measure_load(lab, case)
 
-    return asyncio.run(run())
+    return asyncio.run(measured())
 
 
 async def measure_load(lab: Lab, case: LoadCase) -> BenchResult:

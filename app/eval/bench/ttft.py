@@ -8,6 +8,7 @@ from tqdm import tqdm
 
 from app.config import Settings
 from app.engine_values import Sampling
+from app.eval.bench.registry import Size
 from app.eval.bench.result import Bar, BenchResult, Figure, Row
 from app.eval.bench.texts import QUESTION, longest_passages
 from app.eval.lab import Answer, Lab, Scratch
@@ -32,17 +33,17 @@ class TtftCase:
     repeats: int = 7
 
 
-def run_ttft(settings: Settings, case: TtftCase | None = None) -> BenchResult:
+def run(settings: Settings, size: Size) -> BenchResult:
     """Start an engine, measure, stop it."""
-    case = case or TtftCase()
+    case = TtftCase()
     settings = settings.model_copy(update={"passage_tokens": case.passage_tokens})
 
-    async def run() -> BenchResult:
+    async def measured() -> BenchResult:
         with Scratch() as folder:
             async with Lab.open(settings, folder) as lab:
                 return await measure_ttft(lab, case)
 
-    return asyncio.run(run())
+    return asyncio.run(measured())
 
 
 async def measure_ttft(lab: Lab, case: TtftCase) -> BenchResult:

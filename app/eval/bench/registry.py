@@ -1,0 +1,44 @@
+"""Benchmarks by name; each is a module beside this one with `run(settings, size) -> BenchResult`."""
+
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+
+from app.config import Settings
+from app.eval.bench.result import BenchResult
+from app.eval.errors import EvalError
+
+
+class Size(Enum):
+    """How much is measured."""
+
+    SHORT = "short"  # what `make bench` runs: minutes for all of them
+    FULL = "full"  # what one publishes from a quiet machine
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One benchmark; its module is imported when it runs."""
+
+    name: str
+    summary: str
+
+    def run(self, settings: Settings, size: Size = Size.SHORT) -> BenchResult:
+        """Measure. Raises EvalError when something that it measures on is not there."""
+        module = import_module(f"app.eval.bench.{self.name}")
+        result: BenchResult = module.run(settings, size)
+        return result
+
+
+BENCHES = (
+    Bench("ttft", "Time to first token of fused requests against an ordinary prefill."),
+    Bench("load", "Throughput of many clients, and what arriving requests do to running answers."),
+)
+
+
+def find_bench(name: str) -> Bench:
+    """Raises EvalError, which names those there are, when there is none of that name."""
+    for bench in BENCHES:
+        if bench.name == name:
+            return bench
+    raise EvalError(f"unknown benchmark {name!r}: there are {', '.join(bench.name for bench in BENCHES)}")
