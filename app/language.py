@@ -34,8 +34,10 @@ class Language:
     fingerprint: str
 
     @classmethod
-    def load(cls, model: Path, dtype: str, passes: int = 2) -> "Language":
-        """Read the folder; hashes its weights, a second per few GB. `passes`: prefills of one passage at ingest.
+    def load(cls, model: Path, dtype: str, passes: int = 2, cache_dir: Path | None = None) -> "Language":
+        """Read the folder and hash its weights, a second per few GB unless `cache_dir` remembers their hashes.
+
+        `passes`: prefills of one passage at ingest.
 
         Raises:
             FileNotFoundError, TokenizerError: the folder is no model, or has no fast tokenizer.
@@ -44,5 +46,5 @@ class Language:
         prompts = PromptBuilder(model, plain)
         first, second = (tuple(plain.encode(text)) for text in GENERIC_PASSAGES)
         scheme = IngestScheme(prompts.ingest_head(), (first, second), passes)
-        fingerprint = fingerprint_model(model, dtype, dtype, scheme.describe()).digest()
+        fingerprint = fingerprint_model(model, dtype, dtype, scheme.describe(), cache_dir=cache_dir).digest()
         return cls(model, plain, prompts, scheme, fingerprint)

@@ -141,7 +141,8 @@ def _load_models(settings: Settings) -> tuple[Language, Embedder]:
     if model is None or embedder is None:
         packaged = prepare_models(settings.home)
         model, embedder = model or packaged.llm, embedder or packaged.embedder
-    return Language.load(model, settings.dtype, settings.ingest_passes), Embedder(embedder)
+    language = Language.load(model, settings.dtype, settings.ingest_passes, cache_dir=settings.home)
+    return language, Embedder(embedder)
 
 
 def _require_room(settings: Settings, language: Language, max_model_len: int) -> None:

@@ -101,7 +101,9 @@ class Lab:
         Raises:
             EvalError: the model cannot be fused.
         """
-        language = Language.load(_model_folder(settings), settings.dtype, settings.ingest_passes)
+        language = Language.load(
+            _model_folder(settings), settings.dtype, settings.ingest_passes, cache_dir=settings.home
+        )
         store = replace(settings.store_config(), memory_dir=folder / "memory", disk_dir=folder / "disk", remote_url="")
         engine = Engine(EngineConfig.of(settings, language.model, store))
         try:
