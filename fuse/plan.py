@@ -26,11 +26,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class Span:
-    """A segment at its place in the prompt: positions `start <= p < end`."""
+    """A segment at its place in the prompt: positions `start <= p < end`; `before` is the key of the one in front."""
 
     start: int
     end: int
     key: ChunkKey | None
+    before: ChunkKey | None = None
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,10 @@ class FusePlan:
         return sum(segment.tokens for segment in self.segments)
 
     def spans(self) -> Iterator[Span]:
-        start = 0
+        start, before = 0, None
         for segment in self.segments:
-            yield Span(start, start + segment.tokens, segment.key)
-            start += segment.tokens
+            yield Span(start, start + segment.tokens, segment.key, before)
+            start, before = start + segment.tokens, segment.key
 
     def to_params(self, tag: str = "") -> dict[str, Any]:
         """Return the JSON form for `kv_transfer_params`; the worker files its report under `tag`."""

@@ -41,12 +41,10 @@ class LoadedEvidence:
         return [(source.span.start, source.span.end) for source in self._load.usable()]
 
     def following(self) -> list[Run]:
-        keys = [span.key for span in self.plan.spans()]
-        before = dict(zip(keys[1:], keys, strict=False))
         return [
             (source.span.start, source.span.end)
             for source in self._load.usable()
-            if source.reader.info.predecessor and source.reader.info.predecessor == before.get(source.span.key)
+            if source.reader.info.predecessor and source.reader.info.predecessor == source.span.before
         ]
 
     def variance(self) -> torch.Tensor:

@@ -23,6 +23,12 @@ def test_spans_are_contiguous_from_position_zero() -> None:
     assert PLAN.context_tokens == 15
 
 
+def test_every_span_knows_what_is_in_front_of_it_also_when_a_passage_stands_there_twice() -> None:
+    segments = (Segment(5), Segment(7, KEY_A), Segment(3, KEY_B), Segment(7, KEY_A), Segment(2), Segment(3, KEY_B))
+    spans = list(FusePlan("f" * 64, segments, PolicySpec("none")).spans())
+    assert [span.before for span in spans] == [None, None, KEY_A, KEY_B, KEY_A, None]
+
+
 @pytest.mark.parametrize("value", [PLAN, ORDER])
 def test_params_survive_json(value: FusePlan | SaveOrder) -> None:
     assert parse_params(json.loads(json.dumps(value.to_params()))) == value
