@@ -18,6 +18,7 @@ class Reuse(Enum):
     PREFIX = "prefix"  # the engine's prefix cache, warm for the same passages in the same order
     REORDERED = "reordered"  # the engine's prefix cache, warm for the same passages in reversed order
     CHUNKS = "chunks"
+    ALONE = "alone"  # chunks of passages computed by themselves
     MISPLACED = "misplaced"  # chunks that claim to have been computed where they are used: never re-rotated
     OUTSIDE = "outside"  # whatever a server outside has cached
 
@@ -32,6 +33,8 @@ _RECOMPUTE_ALL = "full-recompute"
 """The fusion path's own policy `full`, which must equal an ordinary prefill: a self-check, not a way to serve."""
 CONTROL = "unrotated"
 """Reuse without re-rotation, for the gate: an engine that does not differ from it does not re-rotate."""
+_ALONE = {"naive": "none", "cacheblend": "deviation"}
+"""Policies over passages computed by themselves: plain reuse and CacheBlend as their own codes do it."""
 _SHARES = ("budget", "share")
 _TOKENS = "tokens"
 
@@ -49,6 +52,8 @@ class Arm:
 
     @property
     def reuse(self) -> Reuse:
+        if self.mode in _ALONE:
+            return Reuse.ALONE
         return Reuse.MISPLACED if self.mode == CONTROL else _ORDINARY.get(self.mode, Reuse.CHUNKS)
 
     def policy(self, prompt: Prompt) -> PolicySpec | None:
@@ -56,7 +61,7 @@ class Arm:
 
         A policy that counts tokens at the start of each passage gets the budget's share of the mean passage.
         """
-        if self.reuse not in (Reuse.CHUNKS, Reuse.MISPLACED):
+        if self.mode in _ORDINARY:
             return None
         name = _policy_name(self.mode)
         if self.budget is None:
@@ -70,7 +75,7 @@ class Arm:
 
 def mode_names() -> list[str]:
     """Every mode there is."""
-    return [*_ORDINARY, *(name for name in POLICIES if name not in _ORDINARY), _RECOMPUTE_ALL, CONTROL]
+    return [*_ORDINARY, *_ALONE, *(name for name in POLICIES if name not in _ORDINARY), _RECOMPUTE_ALL, CONTROL]
 
 
 def make_arms(modes: Sequence[str], budgets: Sequence[float]) -> list[Arm]:
@@ -94,7 +99,7 @@ def _arms_of(mode: str, budgets: Sequence[float]) -> list[Arm]:
 
 
 def _policy_name(mode: str) -> str:
-    return {_RECOMPUTE_ALL: "full", CONTROL: "none"}.get(mode, mode)
+    return ({_RECOMPUTE_ALL: "full", CONTROL: "none"} | _ALONE).get(mode, mode)
 
 
 def _budget_option(policy: str) -> str | None:

@@ -26,7 +26,8 @@ _COLOURS = (
     "#6b7280",
 )
 _STAGES = {
-    "select": ("choosing passages", "#a3a3a3"),
+    "retrieve": ("choosing passages", "#a3a3a3"),
+    "select": ("choosing tokens", "#7c3aed"),
     "load": ("load, decode, re-rotate", "#2563eb"),
     "write": ("write to paged cache", "#93c5fd"),
     "recompute": ("recompute", "#d97706"),

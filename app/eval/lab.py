@@ -1,11 +1,9 @@
 """Lab: one engine with a store of its own, and requests to it measured from the outside."""
 
-import os
 import secrets
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 from app.config import Settings
 from app.engine import Engine
 from app.engine_values import EngineConfig, EngineError, Sampling, Saved
+from app.eval.bank import Bank
 from app.eval.errors import EvalError
 from app.eval.metrics import LogProbs, dense
 from app.eval.misplace import copy_to
@@ -23,11 +22,8 @@ from app.eval.prompt import Prompt
 from app.language import Language
 from cascade.types import Document, MediaType, Passage, SourceText, Stage
 from fuse.plan import FusePlan, PolicySpec
-from fuse.scheme import Predecessor
 from store.config import StoreConfig
-from store.keys import ChunkKey, chunk_key
-
-_SALT = "kvfuse-eval"
+from store.keys import ChunkKey
 
 
 @dataclass(frozen=True)
@@ -68,20 +64,6 @@ class Answer:
         return {"load": load - write, "write": write, "select": select, "recompute": recompute, "tail": tail}
 
 
-class Scratch(AbstractContextManager[Path]):
-    """A temporary folder on tmpfs where there is one, so that the memory tier in it is one."""
-
-    def __enter__(self) -> Path:
-        shared_memory = Path("/dev/shm")
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="kvfuse-eval-", dir=shared_memory if os.access(shared_memory, os.W_OK) else None
-        )
-        return Path(self._folder.name)
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
-
-
 class Lab:
     """Measures one engine. Requests are meant to run one at a time unless load is what is measured."""
 
@@ -90,7 +72,8 @@ class Lab:
         self.language = language
         self.passage_tokens = passage_tokens
         self._store = store
-        self._banked: dict[str, Saved] = {}
+        self._ours = Bank.ours(engine, language)
+        self._alone = Bank.alone(engine, language)
         self._nonce = secrets.token_hex(8)  # nothing that another lab left in the engine's prefix cache is hit
 
     @classmethod
@@ -118,27 +101,22 @@ class Lab:
         """Split and tokenise one document as the service does."""
         from cascade.passages import PassageMaker
 
-        maker = PassageMaker(self.language.plain, self._key, self.passage_tokens)
+        maker = PassageMaker(self.language.plain, self._ours.key, self.passage_tokens)
         return maker.make(_document(id, title, media_type), SourceText(text))
 
     async def bank(self, passages: Iterable[Passage]) -> Saved:
         """Compute and store the chunks that this lab has not stored yet; bytes of them all."""
-        total = Saved(0, 0)
-        before: Passage | None = None
-        for passage in passages:
-            if passage.chunk_key not in self._banked:
-                self._banked[passage.chunk_key] = await self._save(passage, before)
-            total += self._banked[passage.chunk_key]
-            before = passage
-        return total
+        return await self._ours.store(passages)
 
-    async def _save(self, passage: Passage, before: Passage | None) -> Saved:
-        """Store a passage's chunk, computed behind `before` if that is its predecessor in the document."""
-        predecessor = None
-        if before and (before.document_id, before.ordinal + 1) == (passage.document_id, passage.ordinal):
-            predecessor = Predecessor(ChunkKey(before.chunk_key), before.token_ids)
-        key, fingerprint = ChunkKey(passage.chunk_key), self.language.fingerprint
-        return await self.engine.save(self.language.scheme.steps(key, fingerprint, passage.token_ids, predecessor))
+    async def alone(self, prompt: Prompt) -> Prompt:
+        """The same prompt over chunks of its passages computed by themselves, stored when this returns."""
+        prompt = self._alone.own(prompt)
+        await self._alone.store(prompt.passages)
+        return prompt
+
+    async def store_stats(self) -> Mapping[str, Any]:
+        """What the engine's side of the store did since it started, as `StoreStats` fields."""
+        return await self.engine.store_stats()
 
     def layer_bytes(self, passages: Sequence[Passage]) -> dict[str, list[int]]:
         """Stored bytes of K and V by layer, over stored passages."""
@@ -162,8 +140,8 @@ class Lab:
         start, passages = len(prompt.head), list[Passage]()
         with TieredStore(self._store) as store:
             for passage in prompt.passages:
-                key = chunk_key(self.language.fingerprint, f"{_SALT}-at-{start}", passage.token_ids)
-                copy_to(store, ChunkKey(passage.chunk_key), self.language.fingerprint, key, start)
+                key = self._ours.key(passage.token_ids, f"-at-{start}")
+                copy_to(store, ChunkKey(passage.chunk_key), prompt.fingerprint, key, start)
                 passages.append(replace(passage, chunk_key=key))
                 start += len(passage.token_ids)
         return replace(prompt, passages=tuple(passages))
@@ -203,11 +181,8 @@ class Lab:
         salt = f"{self._nonce}-{salt}"
         if policy is None:
             return None, salt
-        plan = prompt.plan(self.language.fingerprint, policy)
+        plan = prompt.plan(policy)
         return plan, plan.cache_salt(salt, prompt.token_ids())
-
-    def _key(self, token_ids: Sequence[int]) -> str:
-        return chunk_key(self.language.fingerprint, _SALT, token_ids)
 
 
 def _model_folder(settings: Settings) -> Path:

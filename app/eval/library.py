@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app.answering import prompt_order
+from app.config import Settings
 from app.eval.data import Doc, Question
 from app.eval.lab import Lab
+from app.retrieval import make_retriever
 from cascade.catalog import Catalog
 from cascade.embed import Embedder
 from cascade.parse import ParsedDocument
-from cascade.pipeline import Retriever
 from cascade.types import MediaType, Passage
 
 RANKED = 20
@@ -41,25 +43,23 @@ def all_passages(lab: Lab, question: Question) -> Found:
 class Library:
     """One search index over the candidate documents of all questions of a run; equal documents are held once."""
 
-    def __init__(self, lab: Lab, catalog: Catalog, embedder: Embedder, top_k: int, context_tokens: int) -> None:
+    def __init__(self, lab: Lab, catalog: Catalog, embedder: Embedder, settings: Settings) -> None:
         self._lab = lab
         self._catalog = catalog
         self._embedder = embedder
-        self._retriever = Retriever(catalog, embedder)
-        self._top_k = top_k
-        self._context_tokens = context_tokens
+        self._retriever = make_retriever(settings, catalog, embedder)
+        self._top_k = settings.top_k
+        self._context_tokens = settings.context_tokens
         self._ids: dict[tuple[str, str], str] = {}
         self._names: dict[str, str] = {}
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, lab: Lab, folder: Path, embedder: Embedder, top_k: int, context_tokens: int
-    ) -> AsyncIterator["Library"]:
-        """Open an empty library whose catalogue lies in `folder`."""
+    async def open(cls, lab: Lab, folder: Path, embedder: Embedder, settings: Settings) -> AsyncIterator["Library"]:
+        """Open an empty library whose catalogue lies in `folder`, searched as `settings` say."""
         catalog = await Catalog.open(folder / "catalog.sqlite", lab.language.fingerprint)
         try:
-            yield cls(lab, catalog, embedder, top_k, context_tokens)
+            yield cls(lab, catalog, embedder, settings)
         finally:
             await catalog.close()
 
@@ -75,7 +75,7 @@ class Library:
         everything = await self._retriever.rank(question.question)
         selection = await self._retriever.search(question.question, self._top_k, self._context_tokens)
         names = self._names | {self._ids[doc.title, doc.text]: doc.id for doc in question.docs}
-        chosen = tuple(scored.passage for scored in reversed(selection.passages))
+        chosen = tuple(scored.passage for scored in prompt_order(selection.passages))
         return Found(
             chosen,
             tuple(names[passage.document_id] for passage in chosen),

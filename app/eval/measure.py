@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.engine_values import Sampling
 from app.eval import metrics
@@ -54,21 +54,23 @@ class Measurer:
     def prompt(self, question: Question, passages: Sequence[Passage]) -> Prompt:
         return make_prompt(self._lab.language, self._probe.form, question.question, passages, question.answer_prefix)
 
-    async def measure(self, question: Question, prompt: Prompt, select_s: float) -> list[AnswerRecord]:
+    async def measure(self, question: Question, prompt: Prompt, retrieve_s: float) -> list[AnswerRecord]:
         """Return one record an arm, in the order of the arms. The prompt's chunks must be stored.
 
-        select_s: seconds that choosing the passages took, part of every arm's time to first token.
+        retrieve_s: seconds that choosing the passages took, part of every arm's time to first token.
         """
-        prompts = {arm: self._prompt_of(arm, prompt) for arm in self._arms}
+        prompts = {arm: await self._prompt_of(arm, prompt) for arm in self._arms}
         answers = await self._timed(question, prompts)
         full = answers[self._arms[0]]
         reference = await self._reference(question, prompt)
         return [
-            await self._record(question, prompts[arm], arm, answers[arm], full, reference, select_s)
+            await self._record(question, prompts[arm], arm, answers[arm], full, reference, retrieve_s)
             for arm in self._arms
         ]
 
-    def _prompt_of(self, arm: Arm, prompt: Prompt) -> Prompt:
+    async def _prompt_of(self, arm: Arm, prompt: Prompt) -> Prompt:
+        if arm.reuse is Reuse.ALONE:
+            return await self._lab.alone(prompt)
         return self._lab.misplaced(prompt) if arm.reuse is Reuse.MISPLACED else prompt
 
     async def _timed(self, question: Question, prompts: Mapping[Arm, Prompt]) -> dict[Arm, Answer]:
@@ -84,9 +86,8 @@ class Measurer:
         salt = self._salt(question, arm, "timed")
         if arm.reuse in (Reuse.PREFIX, Reuse.REORDERED):
             order = prompt.passages if arm.reuse is Reuse.PREFIX else prompt.passages[::-1]
-            await self._lab.answer(
-                Prompt(prompt.head, order, tuple(self._lab.language.plain.encode(_WARM_UP))), None, Sampling(1), salt
-            )
+            earlier = replace(prompt, passages=order, tail=tuple(self._lab.language.plain.encode(_WARM_UP)))
+            await self._lab.answer(earlier, None, Sampling(1), salt)
         return await self._lab.answer(prompt, arm.policy(prompt), sampling, salt)
 
     async def _reference(self, question: Question, prompt: Prompt) -> _Reference:
@@ -109,7 +110,7 @@ class Measurer:
         answer: Answer,
         full: Answer,
         reference: _Reference,
-        select_s: float,
+        retrieve_s: float,
     ) -> AnswerRecord:
         text = answer.text.strip()
         kl, agreement = await self._distance(question, prompt, arm, reference)
@@ -126,7 +127,7 @@ class Measurer:
             f1_vs_full=metrics.f1(text, full.text.strip()),
             kl=kl,
             agreement=agreement,
-            times={"ttft": select_s + answer.ttft, "select": select_s, **answer.stages()},
+            times={"ttft": retrieve_s + answer.ttft, "retrieve": retrieve_s, **answer.stages()},
             gaps=answer.gaps,
             tokens=tokens,
             flops_share=self._cost.share(tokens["prompt"], computed, min(computed, len(prompt.tail))),

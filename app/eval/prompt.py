@@ -32,11 +32,15 @@ Passage: """
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids `head + passages + tail`; passages bring their own ids."""
+    """Token ids `head + passages + tail`; passages bring their own ids.
+
+    fingerprint: of the model and the ingest scheme that the passages' chunks are stored under.
+    """
 
     head: tuple[int, ...]
     passages: tuple[Passage, ...]
     tail: tuple[int, ...]
+    fingerprint: str
 
     @property
     def context_tokens(self) -> int:
@@ -47,10 +51,10 @@ class Prompt:
         """The whole prompt."""
         return [*self.head, *(token for passage in self.passages for token in passage.token_ids), *self.tail]
 
-    def plan(self, fingerprint: str, policy: PolicySpec) -> FusePlan:
+    def plan(self, policy: PolicySpec) -> FusePlan:
         """Take every passage from its chunk."""
         segments = [Segment(len(passage.token_ids), ChunkKey(passage.chunk_key)) for passage in self.passages]
-        return FusePlan(fingerprint, (Segment(len(self.head)), *segments), policy)
+        return FusePlan(self.fingerprint, (Segment(len(self.head)), *segments), policy)
 
 
 Frame = Callable[[Language, str, str], tuple[Sequence[int], Sequence[int]]]
@@ -81,4 +85,4 @@ def make_prompt(
     if form not in FORMATS:
         raise EvalError(f"unknown prompt format {form!r}: there are {', '.join(FORMATS)}")
     head, tail = FORMATS[form](language, question, answer_prefix)
-    return Prompt(tuple(head), tuple(passages), tuple(tail))
+    return Prompt(tuple(head), tuple(passages), tuple(tail), language.fingerprint)

@@ -15,7 +15,7 @@ class QuestionRecord:
 
     ranking: ids of the candidate documents in the order of relevance that the cascade gave, empty without it.
     left_out: why the question was not asked, empty if it was. select_s: seconds by stage of the cascade.
-    layer_bytes: stored bytes of `k` and `v` by layer, without the files' headers.
+    layer_bytes: stored bytes of `k` and `v` by layer, without the files' headers. store: see `store_use`.
     """
 
     id: str
@@ -29,6 +29,7 @@ class QuestionRecord:
     raw_bytes: int = 0
     stored_bytes: int = 0
     layer_bytes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    store: Mapping[str, Any] = field(default_factory=dict)
     left_out: str = ""
 
 

@@ -14,13 +14,15 @@ from app.config import Settings
 from app.eval.arms import Arm, make_arms
 from app.eval.data import Question, load_questions
 from app.eval.errors import EvalError
-from app.eval.lab import Lab, Scratch
+from app.eval.lab import Lab
 from app.eval.library import Found, Library, all_passages
 from app.eval.machine import describe_machine
 from app.eval.measure import Measurer, Probe
 from app.eval.outside import OutsideEngine
 from app.eval.prompt import FORMATS, Prompt
 from app.eval.records import QuestionRecord, Record, ResultFile
+from app.eval.scratch import Scratch
+from app.eval.store_use import store_use
 from cascade.types import Passage
 
 PASSAGES = ("all", "cascade")
@@ -111,8 +113,11 @@ class Run:
             "dtype",
             "codec",
             "codec_backend",
+            "ingest_passes",
             "passage_tokens",
             "top_k",
+            "selector",
+            "reranker",
             "context_tokens",
             "max_num_batched_tokens",
         )
@@ -134,7 +139,7 @@ class Run:
 
         settings = self._settings
         embedder = Embedder(settings.embedder or prepare_models(settings.home).embedder)
-        opened = Library.open(lab, folder, embedder, settings.top_k, settings.context_tokens)
+        opened = Library.open(lab, folder, embedder, settings)
         library = await stack.enter_async_context(opened)
         for question in tqdm(self._questions, desc="Indexing documents", unit="question"):
             await library.add(question.docs)
@@ -165,10 +170,16 @@ class Asker:
         record = _question_record(question, found)
         if reason := self._misfit(prompt):
             return [replace(record, left_out=reason)]
+        before = await self.lab.store_stats()
         saved = await self.lab.bank(found.passages)
         answers = await self.measurer.measure(question, prompt, sum(found.select_s.values()))
-        layers = self.lab.layer_bytes(found.passages)
-        record = replace(record, raw_bytes=saved.raw_bytes, stored_bytes=saved.stored_bytes, layer_bytes=layers)
+        record = replace(
+            record,
+            raw_bytes=saved.raw_bytes,
+            stored_bytes=saved.stored_bytes,
+            layer_bytes=self.lab.layer_bytes(found.passages),
+            store=store_use(before, await self.lab.store_stats()),
+        )
         return [*answers, record]
 
     async def _find(self, question: Question) -> Found:

@@ -15,6 +15,7 @@ from app.eval.bootstrap import bootstrap, paired_difference
 from app.eval.figures import EVERYTHING
 from app.eval.gate import judge
 from app.eval.records import AnswerRecord, QuestionRecord, ResultFile
+from app.eval.store_use import add_up
 
 SCHEMA = "kvfuse-eval/1"
 _RECALL_AT = (1, 2, 3, 5, 10, 20)
@@ -136,6 +137,7 @@ def _store(questions: Sequence[QuestionRecord]) -> dict[str, Any]:
         "stored_bytes": stored,
         "saved": 1 - stored / raw if raw else 0.0,
         "saved_by_layer": {half: _saved(raw, stored) for half, stored in layers.items() if np.ndim(stored)},
+        **add_up([asked.store for asked in questions if asked.store]),
     }
 
 

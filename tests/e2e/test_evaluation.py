@@ -91,7 +91,7 @@ async def test_sound_fusion_passes_the_gate(lab: Parts, settings: Settings, tmp_
 
     for name, arm in overall(summarise(tmp_path)).items():
         print(name, {k: round(v, 3) for k, v in figures(arm).items() if k[:2] in ("kl", "f1", "ag")})
-    arms = summary["datasets"]["planted-needle"]
+    arms = summary["datasets"]["planted-needle:4x80"]
     assert summary["gate"]["failures"] == []
     assert arms["full-recompute"]["kl"]["max"] < 0.02
     assert arms["prefix-cache"]["quality"]["agreement"]["mean"] == 1
@@ -115,7 +115,7 @@ async def test_fusion_without_rotation_is_caught(lab: Parts, settings: Settings,
         print(name, {k: round(v, 3) for k, v in figures(arm).items() if k[:2] in ("kl", "f1", "ag")})
     summary = summarise(tmp_path)
     assert any("keys are not re-rotated" in failure for failure in summary["gate"]["failures"])
-    assert summary["datasets"]["planted-needle"]["full-recompute"]["kl"]["max"] < 0.02
+    assert summary["datasets"]["planted-needle:4x80"]["full-recompute"]["kl"]["max"] < 0.02
 
 
 async def test_an_interrupted_run_resumed_equals_an_unbroken_one(

@@ -12,7 +12,7 @@ from fuse.plan import PolicySpec
 
 def prompt_of(*sizes: int) -> Prompt:
     passages = tuple(Passage(f"p{i}", "d", i, "", "", 0, 0, tuple(range(n)), "a" * 64) for i, n in enumerate(sizes))
-    return Prompt((1, 2, 3), passages, (4, 5))
+    return Prompt((1, 2, 3), passages, (4, 5), "f" * 64)
 
 
 def test_budgets_apply_only_where_a_policy_has_one() -> None:
@@ -24,6 +24,15 @@ def test_full_is_an_ordinary_prefill_and_full_recompute_the_policy() -> None:
     full, recompute = make_arms(["full-recompute"], [])
     assert (full.reuse, full.policy(prompt_of(10))) == (Reuse.NOTHING, None)
     assert (recompute.reuse, recompute.policy(prompt_of(10))) == (Reuse.CHUNKS, PolicySpec("full"))
+
+
+def test_rivals_reuse_passages_computed_alone() -> None:
+    _, naive, cacheblend = make_arms(["naive", "cacheblend"], [0.15])
+    assert (naive.reuse, naive.policy(prompt_of(10))) == (Reuse.ALONE, PolicySpec("none"))
+    assert (cacheblend.reuse, cacheblend.policy(prompt_of(10))) == (
+        Reuse.ALONE,
+        PolicySpec("deviation", {"share": 0.15}),
+    )
 
 
 def test_a_boundary_budget_is_a_share_of_the_mean_passage() -> None:

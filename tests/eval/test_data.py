@@ -154,6 +154,13 @@ def test_repeated_ids_are_told_apart(tmp_path: Path) -> None:
         ('{"a": 1}', "record 1: fields a are of no known format"),
         ("[1]", "record 1"),
         ('{"id": "1", "question": "?", "answers": ["x"], "docs": [{"id": "d"}]}', "field 'text' is missing"),
+        ('{"id": "1", "question": "?", "answers": "Lima", "docs": []}', "answers are a list of texts, not 'Lima'"),
+        ('{"id": "1", "question": "?", "answers": ["x"], "docs": []}', "question 1 has no documents"),
+        ('{"id": "1", "question": 1, "answers": ["x"], "docs": [{"id": "d", "text": ""}]}', "texts are strings"),
+        (
+            '{"id": "1", "question": "?", "answers": ["x"], "docs": [{"id": "d", "text": ""}], "gold_doc_ids": ["e"]}',
+            "evidence in e, which it does not have",
+        ),
         ("[]", "no question"),
     ],
 )
@@ -163,6 +170,15 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, content: str, me
     with pytest.raises(DataError, match=message) as caught:
         load_questions([str(path)])
     assert "bad.json" in str(caught.value)
+
+
+def test_data_sets_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    paths = [write(folder, "same.jsonl", [MUSIQUE]) for folder in (tmp_path, tmp_path / "other")]
+    with pytest.raises(DataError, match="two data sets are called 'same'"):
+        load_questions(paths)
+    sizes = {question.dataset for question in load_questions(["planted-needle:3x40", "planted-needle"], limit=1)}
+    assert sizes == {"planted-needle:3x40", "planted-needle:6x110"}
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:

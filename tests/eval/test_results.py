@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from app.eval.figures import figures, overall
 from app.eval.gate import Condition, check
 from app.eval.records import ResultFile
 from app.eval.report import write_report
+from app.eval.store_use import store_use
 from app.eval.summary import summarise
 from tests.eval.made_up import answer, question, records, write_run
 
@@ -38,6 +40,22 @@ def test_summary_by_hand(tmp_path: Path) -> None:
     assert summary["store"]["saved_by_layer"]["k"] == pytest.approx([0.4, 0.36])
     found = summary["cascade"]["made-up"]
     assert (found["recall_at"]["1"], found["recall_at"]["2"], found["mrr"]) == (0, 1, 0.5)
+
+
+def test_the_store_s_part_by_hand(tmp_path: Path) -> None:
+    def stats(raw: int, seconds: float, hits: int, corrupt: int) -> dict[str, Any]:
+        sums = {"raw_bytes": raw, "stored_bytes": raw // 2, "decoded_bytes": 2 * raw}
+        times = {"encode_seconds": seconds, "decode_seconds": seconds / 2}
+        tiers = {"memory": {"hits": hits}, "disk": {"hits": 0}}
+        backend = {"backend": "software", "backend_reason": "no device"}
+        return {**sums, **times, **backend, "tiers": tiers, "misses": {"corrupt": corrupt, "absent": 4}}
+
+    use = store_use(stats(10**6, 1, 5, 0), stats(4 * 10**6, 2, 12, 1))
+    made = [replace(question(number), store=use) for number in range(2)]
+    store = summarise(write_run(tmp_path, [answer("full", 0), answer("full", 1), *made]))["store"]
+    assert (store["encode_mb_s"], store["decode_mb_s"]) == (pytest.approx(3), pytest.approx(12))
+    assert (store["hits"], store["misses"]) == ({"memory": 14, "disk": 0}, {"corrupt": 2})
+    assert (store["backend"], store["backend_reason"]) == ("software", "no device")
 
 
 def test_several_data_sets_are_summed_up_under_all(tmp_path: Path) -> None:

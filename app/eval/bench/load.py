@@ -13,8 +13,9 @@ from app.engine_values import Sampling
 from app.eval.bench.registry import Size
 from app.eval.bench.result import Bar, BenchResult, Figure, Row
 from app.eval.bench.texts import QUESTION, longest_passages
-from app.eval.lab import Answer, Lab, Scratch
+from app.eval.lab import Answer, Lab
 from app.eval.prompt import Prompt, make_prompt
+from app.eval.scratch import Scratch
 from cascade.types import Passage
 from fuse.plan import PolicySpec
 

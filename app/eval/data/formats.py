@@ -26,7 +26,7 @@ def kvfuse(record: Record, dataset: str) -> Iterator[Question]:
         str(record["id"]),
         dataset,
         record["question"],
-        tuple(record["answers"]),
+        _texts(record["answers"]),
         docs,
         frozenset(map(str, record.get("gold_doc_ids", ()))),
         record.get("answer_prefix", ""),
@@ -73,7 +73,7 @@ def squad(record: Record, dataset: str) -> Iterator[Question]:
 def longbench(record: Record, dataset: str) -> Iterator[Question]:
     """LongBench: input, context, answers; multi-document contexts are cut at their `Passage n:` lines."""
     docs = tuple(_documents(record["context"], _LONGBENCH_PASSAGE))
-    yield Question(str(record["_id"]), dataset, record["input"], tuple(record["answers"]), docs)
+    yield Question(str(record["_id"]), dataset, record["input"], _texts(record["answers"]), docs)
 
 
 def ruler(record: Record, dataset: str) -> Iterator[Question]:
@@ -83,13 +83,20 @@ def ruler(record: Record, dataset: str) -> Iterator[Question]:
     """
     body, _, question = record["input"].rstrip().rpartition("\n")
     _, _, haystack = body.partition("\n")
-    answers = tuple(map(str, record["outputs"]))
+    answers = _texts(record["outputs"])
     cut = _documents(haystack, _RULER_DOCUMENT)
     docs = cut if len(cut) > 1 else _paragraphs(haystack)
     gold = frozenset(doc.id for doc in docs if any(answer in doc.text for answer in answers))
     prefix = record.get("answer_prefix", "").strip()
     question = question.removeprefix("Question:").strip()
     yield Question(f"{dataset}-{record['index']}", dataset, question, answers, tuple(docs), gold, prefix)
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    """Raises ValueError for a single text, which would be taken letter by letter, and for no text at all."""
+    if isinstance(values, str) or not values:
+        raise ValueError(f"answers are a list of texts, not {values!r}")
+    return tuple(map(str, values))
 
 
 def _documents(text: str, heading: re.Pattern[str]) -> list[Doc]:

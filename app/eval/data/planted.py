@@ -95,6 +95,11 @@ class Planted:
     words: int = 110
     seed: int = 0
 
+    @property
+    def name(self) -> str:
+        """The name of the data set: `planted-needle:6x110`."""
+        return f"planted-{self.kind}:{self.documents}x{self.words}"
+
     def generate(self) -> Iterator[Question]:
         """Yield the questions; equal values give equal questions.
 
@@ -154,7 +159,7 @@ def _needle(rng: random.Random, planted: Planted, id: str) -> Question:
     facts = _facts(rng, planted.documents)
     docs = [_document(rng, number, planted.words, str(fact)) for number, fact in enumerate(facts)]
     asked = rng.randrange(len(facts))
-    return _question(id, "planted-needle", facts[asked], docs, {asked})
+    return _question(id, planted.name, facts[asked], docs, {asked})
 
 
 def _cut(rng: random.Random, planted: Planted, id: str) -> Question:
@@ -166,7 +171,7 @@ def _cut(rng: random.Random, planted: Planted, id: str) -> Question:
         for number, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
     asked = rng.randrange(len(facts))
-    return _question(id, "planted-cut", facts[asked], docs, {asked, asked + 1})
+    return _question(id, planted.name, facts[asked], docs, {asked, asked + 1})
 
 
 def _hop(rng: random.Random, planted: Planted, id: str) -> Question:
@@ -180,7 +185,7 @@ def _hop(rng: random.Random, planted: Planted, id: str) -> Question:
     question = f"In which city does the manager of {link.name} live?"
     gold = {order.index(0), order.index(len(sentences) - 1)}
     asked = _Fact(f"The manager of {link.name}", stem, question, answer.value)
-    return _question(id, "planted-hop", asked, docs, gold)
+    return _question(id, planted.name, asked, docs, gold)
 
 
 def _question(id: str, dataset: str, fact: _Fact, docs: Sequence[Doc], gold: set[int]) -> Question:

@@ -27,3 +27,12 @@ class Question:
     docs: tuple[Doc, ...]
     gold: frozenset[str] = frozenset()
     answer_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a question that cannot be asked."""
+        if not self.docs:
+            raise ValueError(f"question {self.id} has no documents")
+        if any(not isinstance(text, str) for text in (self.question, *(doc.text for doc in self.docs))):
+            raise ValueError(f"question {self.id}: the question and its documents' texts are strings")
+        if unknown := self.gold - {doc.id for doc in self.docs}:
+            raise ValueError(f"question {self.id}: evidence in {', '.join(sorted(unknown))}, which it does not have")

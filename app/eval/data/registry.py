@@ -38,7 +38,11 @@ def load_questions(names: Sequence[str], limit: int | None = None, seed: int = 0
     Raises:
         DataError: a set is missing, malformed or of an unknown format; the message says which and where.
     """
-    return [question for name in names for question in _draw(_load(name, limit, seed), limit, seed)]
+    sets = [_draw(_load(name, limit, seed), limit, seed) for name in names]
+    called = [questions[0].dataset for questions in sets]
+    if twice := [name for name in dict.fromkeys(called) if called.count(name) > 1]:
+        raise DataError(f"two data sets are called {twice[0]!r}: name each once, or rename a file")
+    return [question for questions in sets for question in questions]
 
 
 def sample_names() -> list[str]:
