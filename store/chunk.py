@@ -1,5 +1,6 @@
 """The values the store moves: a chunk's layout, its description, and the chunk with its data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -11,6 +12,9 @@ from store.keys import ChunkKey, is_hash, parse_chunk_key
 
 Bits = np.ndarray[Any, np.dtype[Any]]
 """KV values as unsigned integers of the value's width: uint16 for bf16 and fp16, uint32 for fp32."""
+
+Spans = Sequence[tuple[int, int]]
+"""First byte and end of several payloads in one buffer."""
 
 
 class KVDType(Enum):

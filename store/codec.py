@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from store.chunk import Bits, KVDType
+from store.chunk import Bits, KVDType, Spans
 from store.codecs.planes import BytePlanes
 from store.codecs.raw import Raw
 from store.codecs.streams import StreamCoder
@@ -29,15 +29,13 @@ class Codec(Protocol):
         """Bytes of per-channel bases: 1 when the chain keeps them, else 0."""
 
     def bases(self, plane: Bits) -> NDArray[np.uint8]:
-        """Bases of K or of V of one layer, `[kv_heads, head_dim]`, from `[kv_heads, tokens, head_dim]`."""
+        """Bases of K or of V of one layer, `[kv_heads, head_dim]`, from contiguous `[kv_heads, tokens, head_dim]`."""
 
     def encode(self, block: Bits, bases: NDArray[np.uint8], which: int) -> list[bytes]:
         """One payload per head of a contiguous `[heads, tokens, head_dim]` block of `which` (K or V)."""
 
-    def decode(
-        self, source: NDArray[np.uint8], spans: NDArray[np.int64], bases: NDArray[np.uint8], which: int, out: Bits
-    ) -> None:
-        """Inverse of `encode` into the contiguous `out`; head h's payload is `source[spans[h, 0]:spans[h, 1]]`.
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
+        """Inverse of `encode` into the contiguous `out`; `spans` has every head's payload in `source`.
 
         Raises CorruptChunk or CorruptBlob when a payload cannot be one.
         """

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from store.chunk import Bits, ChunkInfo
+from store.chunk import Bits, ChunkInfo, Spans
 from store.codec import Codec, Codecs, K, V
 from store.errors import ChunkUnavailable, CorruptBlob, CorruptChunk
 from store.format import Header, checksum, read_header
@@ -133,11 +134,11 @@ class ChunkReader:
     def _decode(self, sections: "_Sections", at: tuple[int, int, int], group: range, values: Bits) -> None:
         source, spans = sections.data, sections.spans(at, group)
         bases = self._header.bases[at[0], at[2], group.start : group.stop]
-        coded = spans[:, 1] - spans[:, 0] < values[0].nbytes
-        if coded.all():
+        coded = [end - start < values[0].nbytes for start, end in spans]
+        if all(coded):
             self._codec.decode(source, spans, bases, at[2], values)
             return
-        for index, (start, end) in enumerate(spans.tolist()):
+        for index, (start, end) in enumerate(spans):
             if coded[index]:
                 self._codec.decode(
                     source, spans[index : index + 1], bases[index : index + 1], at[2], values[index : index + 1]
@@ -154,9 +155,9 @@ class _Sections:
         self._header = header
         self._start = header.layer_range(layer)[0]
 
-    def spans(self, at: tuple[int, int, int], group: range) -> NDArray[np.int64]:
-        """Start and end in `data` of the payloads of some heads."""
+    def spans(self, at: tuple[int, int, int], group: range) -> Spans:
+        """Where in `data` the payloads of some heads are."""
         layer, block, which = at
         first = ((layer * self._header.blocks + block) * 2 + which) * self._header.info.layout.kv_heads
-        edges = self._header.offsets[first + group.start : first + group.stop + 1] - self._start
-        return np.stack((edges[:-1], edges[1:]), axis=1)
+        edges = (self._header.offsets[first + group.start : first + group.stop + 1] - self._start).tolist()
+        return list(pairwise(edges))

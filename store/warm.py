@@ -14,17 +14,13 @@ from store.writer import encode_chunk
 def warm_up() -> None:
     """Compile the kernels, or load them from the cache on disk, by encoding and decoding a tiny chunk.
 
-    Takes seconds the first time on a machine. Both forms of input that kernels are compiled for occur: strided and not.
+    Takes seconds the first time on a machine.
     """
     layout = KVLayout(layers=1, kv_heads=2, head_dim=4, dtype=KVDType.BF16)
     fingerprint = "0" * 64
     tokens = 16
     codecs = Codecs(SoftwareDeflate())
     codec = codecs.get(DEFAULT_CHAIN, layout.dtype)
-    contiguous = np.zeros((1, 2, 2, tokens, 4), np.uint16)
-    strided = np.zeros((1, 2, tokens, 2, 4), np.uint16).transpose(0, 1, 3, 2, 4)
-    for data in (contiguous, strided):
-        chunk = KVChunk(chunk_key(fingerprint, "", [0]), fingerprint, layout, 0, data)
-        encoded = encode_chunk(chunk, DEFAULT_CHAIN, codec)
-        out = np.empty((2, tokens, 4), np.uint16)
-        ChunkReader(BytesSource(memoryview(b"".join(encoded.parts))), codecs).read_layer(0, out, out.copy())
+    chunk = KVChunk(chunk_key(fingerprint, "", [0]), fingerprint, layout, 0, np.zeros((1, 2, 2, tokens, 4), np.uint16))
+    encoded = encode_chunk(chunk, DEFAULT_CHAIN, codec)
+    ChunkReader(BytesSource(memoryview(b"".join(encoded.parts))), codecs).read()

@@ -59,11 +59,12 @@ def head_groups(heads: range, section_bytes: int) -> Iterator[range]:
 
 def _encode_layer(layer: Bits, blocks: int, codec: Codec) -> _Layer:
     tokens = layer.shape[2]
-    encoded = _Layer(np.stack([codec.bases(plane) for plane in layer]), [], [])
+    planes = [np.ascontiguousarray(plane) for plane in layer]
+    encoded = _Layer(np.stack([codec.bases(plane) for plane in planes]), [], [])
     for block in range(blocks):
         first, end = block * tokens // blocks, (block + 1) * tokens // blocks
-        for which in range(2):
-            _encode_block(layer[which, :, first:end], codec, which, encoded)
+        for which, plane in enumerate(planes):
+            _encode_block(plane[:, first:end], codec, which, encoded)
     return encoded
 
 

@@ -8,7 +8,7 @@ more (K).
 import numpy as np
 from numpy.typing import NDArray
 
-from store.chunk import Bits
+from store.chunk import Bits, Spans
 from store.codecs import a4_kernels as kernels
 from store.codecs.relative import half, pack_payload, transposed, unpack_payload
 from store.codecs.streams import StreamCoder
@@ -46,16 +46,14 @@ class A4:
             for head, count in enumerate(counts.tolist())
         ]
 
-    def decode(
-        self, source: NDArray[np.uint8], spans: NDArray[np.int64], bases: NDArray[np.uint8], which: int, out: Bits
-    ) -> None:
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
         """See `Codec.decode`."""
         heads, tokens, dim = out.shape
         a = np.empty((heads, tokens * dim), np.uint8)
         nibbles_at = np.empty(heads, np.int64)
         escapes = np.empty(heads, np.int64)
         view = source.data
-        for head, (start, end) in enumerate(spans.tolist()):
+        for head, (start, end) in enumerate(spans):
             used, escapes[head] = unpack_payload(self._coder, view[start:end], a[head].data, half(tokens * dim))
             nibbles_at[head] = start + used
         if self._channel_major[which]:

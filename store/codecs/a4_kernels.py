@@ -17,44 +17,53 @@ ESCAPE = 15
 OK = -1
 
 EXPONENT = np.uint16(0x7F80)
-SIGN = np.uint16(0x8000)
+RUN_VALUES = 512
+"""About as many values of whole rows are handled by one loop: over a single row it would end before it is under way."""
 
 
 @_jit
 def channel_bases(plane: Any, bases: Any, escape: Any) -> None:
-    """Fill `bases[head, channel]` from `plane[head, token, channel]` (uint16).
+    """Fill `bases[head, channel]` from the contiguous `plane[head, token, channel]` (uint16).
 
     The lowest base that leaves the fewest exponents outside base-escape+1..base. It is an exponent that occurs, so
     channels' codes have similar statistics; where all exponents fit, it is the largest.
     """
     heads, tokens, dim = plane.shape
-    low, high = np.empty(dim, np.uint16), np.empty(dim, np.uint16)
     for head in range(heads):
-        low[:], high[:] = EXPONENT, 0
-        for token in range(tokens):
-            _widen(plane[head, token], low, high)
+        low, high = tile_of(np.full(dim, EXPONENT)), tile_of(np.zeros(dim, np.uint16))
+        values = plane[head].reshape(tokens * dim)
+        for start in range(0, values.size, low.size):
+            _widen(values[start : start + low.size], low, high)
         for channel in range(dim):
-            if (high[channel] - low[channel]) >> 7 < escape:
-                bases[head, channel] = high[channel] >> 7
-            else:
-                bases[head, channel] = _fewest_escapes(plane[head, :, channel], escape)
+            least, most = low[channel::dim].min() >> 7, high[channel::dim].max() >> 7
+            fits = most - least < escape
+            bases[head, channel] = most if fits else _fewest_escapes(plane[head, :, channel], least, most, escape)
 
 
 @_jit
-def _widen(row: Any, low: Any, high: Any) -> None:
-    for channel in range(low.size):
-        exponent = np.uint16(row[channel] & EXPONENT)
-        low[channel] = min(low[channel], exponent)
-        high[channel] = max(high[channel], exponent)
+def tile_of(bases: Any) -> Any:
+    """The bases of a head, `[dim]`, over and over for a run of whole rows."""
+    tile = np.empty(bases.size * max(1, RUN_VALUES // bases.size), np.uint16)
+    for at in range(tile.size):
+        tile[at] = bases[at % bases.size]
+    return tile
 
 
 @_jit
-def _fewest_escapes(column: Any, escape: Any) -> int:
+def _widen(values: Any, low: Any, high: Any) -> None:
+    for at in range(values.size):
+        exponent = np.uint16(values[at] & EXPONENT)
+        low[at] = min(low[at], exponent)
+        high[at] = max(high[at], exponent)
+
+
+@_jit
+def _fewest_escapes(column: Any, least: Any, most: Any, escape: Any) -> int:
     counts = np.zeros(256, np.int64)
     for value in column:
         counts[(value >> 7) & 255] += 1
     window, best, chosen = 0, -1, 0
-    for base in range(256):
+    for base in range(least, most + 1):
         window += counts[base]
         if base >= escape:
             window -= counts[base - escape]
@@ -67,13 +76,14 @@ def _fewest_escapes(column: Any, escape: Any) -> int:
 def encode(values: Any, bases: Any, a: Any, nibbles: Any, positions: Any, exponents: Any, counts: Any) -> None:
     """Split `values[head, value]` (uint16) into the planes and the escapes of each head."""
     heads, size = values.shape
-    dim = bases.shape[1]
     half = (size + 1) // 2
     for head in range(heads):
+        tile = tile_of(bases[head])
         escapes = 0
-        for row in range(0, size, dim):
-            if _encode_row(values[head, row : row + dim], bases[head], a[head, row : row + dim]):
-                for at in range(row, row + dim):
+        for start in range(0, size, tile.size):
+            end = min(start + tile.size, size)
+            if _encode_run(values[head, start:end], tile, a[head, start:end]):
+                for at in range(start, end):
                     if a[head, at] >> 4 == ESCAPE:
                         positions[head, escapes] = at
                         exponents[head, escapes] = (values[head, at] >> 7) & 255
@@ -83,14 +93,14 @@ def encode(values: Any, bases: Any, a: Any, nibbles: Any, positions: Any, expone
 
 
 @_jit
-def _encode_row(values: Any, bases: Any, row: Any) -> Any:
-    escaped = np.uint8(0)
-    for channel in range(row.size):
-        value = values[channel]
-        code = np.uint8(min(np.uint16(bases[channel] - ((value >> 7) & 255)), np.uint16(ESCAPE)))
-        escaped |= np.uint8(code == ESCAPE)
-        row[channel] = np.uint8(code << 4) | np.uint8((value >> 15) << 3) | np.uint8((value >> 4) & 7)
-    return escaped
+def _encode_run(values: Any, bases: Any, a: Any) -> Any:
+    highest = np.uint16(0)
+    for at in range(values.size):
+        value = values[at]
+        code = min(np.uint16(bases[at] - ((value >> 7) & 255)), np.uint16(ESCAPE))
+        highest = max(highest, code)
+        a[at] = np.uint8(np.uint16(code << 4) | np.uint16((value >> 12) & 8) | np.uint16((value >> 4) & 7))
+    return highest == ESCAPE
 
 
 @_jit

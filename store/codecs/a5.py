@@ -6,7 +6,7 @@ Half a point smaller than A4 and as fast; zstd only, as it does not suit deflate
 import numpy as np
 from numpy.typing import NDArray
 
-from store.chunk import Bits
+from store.chunk import Bits, Spans
 from store.codecs import a4_kernels, relative
 from store.codecs import a5_kernels as kernels
 from store.codecs.streams import StreamCoder
@@ -53,9 +53,7 @@ class A5:
             for head, count in enumerate(counts.tolist())
         ]
 
-    def decode(
-        self, source: NDArray[np.uint8], spans: NDArray[np.int64], bases: NDArray[np.uint8], which: int, out: Bits
-    ) -> None:
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
         """See `Codec.decode`."""
         heads, tokens, dim = out.shape
         size = tokens * dim
@@ -64,7 +62,7 @@ class A5:
         raw_at = np.empty(heads, np.int64)
         escapes = np.empty(heads, np.int64)
         view = source.data
-        for head, (start, end) in enumerate(spans.tolist()):
+        for head, (start, end) in enumerate(spans):
             used, escapes[head] = relative.unpack_payload(self._coder, view[start:end], a[head].data, raw_bytes)
             raw_at[head] = start + used
         if _CHANNEL_MAJOR[which]:

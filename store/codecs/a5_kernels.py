@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from store.codecs.a4_kernels import encode_nibbles
+from store.codecs.a4_kernels import encode_nibbles, tile_of
 
 _jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 
@@ -24,13 +24,14 @@ def encode(
 ) -> None:
     """Split `values[head, value]` (uint16) into the planes and the escapes of each head."""
     heads, size = values.shape
-    dim = bases.shape[1]
     half = (size + 1) // 2
     for head in range(heads):
+        tile = tile_of(bases[head])
         escapes = 0
-        for row in range(0, size, dim):
-            if _encode_row(values[head, row : row + dim], bases[head], np.uint16(m), a[head, row : row + dim]):
-                for at in range(row, row + dim):
+        for start in range(0, size, tile.size):
+            end = min(start + tile.size, size)
+            if _encode_run(values[head, start:end], tile, np.uint16(m), a[head, start:end]):
+                for at in range(start, end):
                     if a[head, at] >> (1 + m) == ESCAPE:
                         positions[head, escapes] = at
                         exponents[head, escapes] = (values[head, at] >> 7) & 255
@@ -41,16 +42,16 @@ def encode(
 
 
 @_jit
-def _encode_row(values: Any, bases: Any, m: Any, row: Any) -> Any:
-    escaped = np.uint8(0)
+def _encode_run(values: Any, bases: Any, m: Any, a: Any) -> Any:
+    highest = np.uint16(0)
     mask = np.uint16((1 << m) - 1)
-    for channel in range(row.size):
-        value = values[channel]
-        code = np.uint16(min(np.uint16(bases[channel] - ((value >> 7) & 255)), np.uint16(ESCAPE)))
-        escaped |= np.uint8(code == ESCAPE)
+    for at in range(values.size):
+        value = values[at]
+        code = min(np.uint16(bases[at] - ((value >> 7) & 255)), np.uint16(ESCAPE))
+        highest = max(highest, code)
         low = np.uint16((value >> np.uint16(7 - m)) & mask)
-        row[channel] = np.uint8(np.uint16(code << np.uint16(1 + m)) | np.uint16((value >> 15) << m) | low)
-    return escaped
+        a[at] = np.uint8(np.uint16(code << np.uint16(1 + m)) | np.uint16((value >> 15) << m) | low)
+    return highest == ESCAPE
 
 
 @_jit

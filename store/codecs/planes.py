@@ -8,7 +8,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from store.chunk import Bits
+from store.chunk import Bits, Spans
 from store.codecs.streams import StreamCoder, pack_plane, stream_count, unpack_plane
 from store.errors import CorruptChunk
 
@@ -29,12 +29,10 @@ class BytePlanes:
         """One payload per head."""
         return [self._encode_head(head) for head in block]
 
-    def decode(
-        self, source: NDArray[np.uint8], spans: NDArray[np.int64], bases: NDArray[np.uint8], which: int, out: Bits
-    ) -> None:
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
         """Inverse of `encode`."""
         view = source.data
-        for (start, end), head in zip(spans.tolist(), out, strict=True):
+        for (start, end), head in zip(spans, out, strict=True):
             self._decode_head(view[start:end], head)
 
     def _encode_head(self, head: Bits) -> bytes:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from store.chunk import Bits
+from store.chunk import Bits, Spans
 from store.errors import CorruptChunk
 
 
@@ -20,8 +20,7 @@ class Raw:
         """The bytes of each head."""
         return [head.tobytes() for head in block]
 
-    def decode(
-        self, source: NDArray[np.uint8], spans: NDArray[np.int64], bases: NDArray[np.uint8], which: int, out: Bits
-    ) -> None:
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
         """Never right: the reader copies payloads of raw length itself."""
-        raise CorruptChunk(f"raw payload: {spans[0, 1] - spans[0, 0]} bytes, expected {out[0].nbytes}")
+        start, end = spans[0]
+        raise CorruptChunk(f"raw payload: {end - start} bytes, expected {out[0].nbytes}")
