@@ -100,7 +100,10 @@ class Load:
             if reader is None:
                 continue
             self._open.enter_context(reader)
-            if reader.info.layout != self._model.kv_layout or reader.info.tokens != span.end - span.start:
+            if reader.info.tokens != span.end - span.start:
+                logger.warning("a plan names a chunk of %d tokens for %s", reader.info.tokens, span)
+                continue  # the chunk stays: others may name it rightly
+            if reader.info.layout != self._model.kv_layout:
                 self._store.discard(span.key, MissReason.BAD_HEADER.value)
                 continue
             try:

@@ -89,8 +89,8 @@ class PagedModel:
         seen: dict[str, list[torch.Tensor]] = {name: [] for name in layers}
         with self._watching(layers, lambda name, query, value: seen[name].append(query.clone())):
             self.recompute(runs, token_ids, block_ids)  # in several batches if need be
-        shape, tokens = (-1, self.kv_layout.head_dim), tail[1] - tail[0]
-        return {name: torch.cat(queries)[-tokens:].unflatten(-1, shape) for name, queries in seen.items()}
+        tokens, size = tail[1] - tail[0], self.kv_layout.head_dim
+        return {name: torch.cat(queries)[-tokens:].view(tokens, -1, size) for name, queries in seen.items()}
 
     def values(
         self, layer: str, runs: Sequence[Run], token_ids: Sequence[int], block_ids: Sequence[int]
