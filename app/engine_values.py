@@ -1,6 +1,6 @@
 """What goes into the engine and comes out of it: configuration, sampling, pieces of answers, stored bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,15 @@ class Generated:
     """
 
     text: str
-    tokens: int
+    token_ids: tuple[int, ...]
     cached_tokens: int
     finish_reason: str | None
     report: Mapping[str, Any]
     logprobs: tuple[Mapping[int, float], ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return len(self.token_ids)
 
 
 @dataclass(frozen=True)
@@ -88,3 +92,18 @@ class Saved:
 
     def __sub__(self, other: "Saved") -> "Saved":
         return Saved(self.raw_bytes - other.raw_bytes, self.stored_bytes - other.stored_bytes)
+
+    @classmethod
+    async def result(cls, key: str, waiting: Awaitable[Mapping[str, Any]]) -> "Saved":
+        """Return what the save of chunk `key` came to, of which `waiting` gives the `SaveResult` fields.
+
+        Raises:
+            EngineError: the chunk could not be stored.
+        """
+        try:
+            found = await waiting
+        except (TimeoutError, ConnectionError) as error:
+            raise EngineError(f"chunk {key[:16]} was not stored: {error or 'it took too long'}") from error
+        if found["error"]:
+            raise EngineError(f"chunk {key[:16]} could not be stored: {found['error']}")
+        return cls(found["raw_bytes"], found["stored_bytes"])

@@ -13,6 +13,7 @@ from app.answering import AnswerDefaults, Answerer
 from app.bank import KVBank
 from app.config import Settings
 from app.engine import Engine
+from app.engine_local import LocalEngine
 from app.engine_values import EngineConfig
 from app.errors import ConfigError, InvalidRequest, NotFound, TooLarge
 from app.ingest import Ingestor
@@ -57,7 +58,7 @@ class KvfuseService:
         language, embedder = await asyncio.to_thread(_load_models, self._settings)
         store_config = self._settings.store_config()
         self.store = self._parts.enter_context(TieredStore(store_config))
-        self.engine = Engine(EngineConfig.of(self._settings, language.model, store_config))
+        self.engine = LocalEngine(EngineConfig.of(self._settings, language.model, store_config))
         self._parts.push_async_callback(self.engine.stop)
         await self.engine.start()
         _require_room(self._settings, language, self.engine.max_model_len)
@@ -121,10 +122,10 @@ class KvfuseService:
         stats = self.store.stats()
         return {
             "ok": self.check.passed,
-            "engine": {"answers": await self.engine.alive(), "max_model_len": self.engine.max_model_len},
+            "engines": await self.engine.describe(),
             "fusion": asdict(self.check),
             "codec": {"backend": stats.backend, "reason": stats.backend_reason},
-            "store": {"worker": await self.engine.store_stats(), "service": asdict(stats)},
+            "store": {**await self.engine.store_stats(), "service": asdict(stats)},
             "documents": len(await self.catalog.list()),
         }
 

@@ -109,6 +109,7 @@ async def refresh(service: Any) -> None:
     """Take new snapshots of the service's store and of the engine's; what does not answer keeps its last one."""
     try:
         COLLECTOR.update("service", await asyncio.to_thread(service.store.stats))
-        COLLECTOR.update("engine", await asyncio.wait_for(service.engine.store_stats(), PATIENCE_S))
+        for engine, stats in (await asyncio.wait_for(service.engine.store_stats(), PATIENCE_S)).items():
+            COLLECTOR.update(engine, stats)
     except Exception as error:  # before the start, after the stop, or an engine that hangs: metrics never fail for it
         logger.debug("no new store metrics: %s", error)

@@ -113,11 +113,12 @@ class SaveOrder:
     predecessor: str = ""
     stage: SaveStage = SaveStage.ONLY
 
-    def to_params(self) -> dict[str, Any]:
-        """Return the JSON form for `kv_transfer_params`."""
+    def to_params(self, tag: str = "") -> dict[str, Any]:
+        """Return the JSON form for `kv_transfer_params`; the worker files its result under `tag`."""
         return {
             PARAMS_KEY: {
                 "op": "save",
+                "tag": tag,
                 "key": self.key,
                 "fingerprint": self.fingerprint,
                 "start": self.start,
@@ -129,7 +130,7 @@ class SaveOrder:
 
 
 def tag_of(params: Mapping[str, Any] | None) -> str:
-    """Return the tag that the requester gave its plan, "" if none."""
+    """Return the tag that the requester gave its plan or save, "" if none."""
     ours = (params or {}).get(PARAMS_KEY) or {}
     return str(ours.get("tag", ""))
 

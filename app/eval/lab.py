@@ -13,6 +13,7 @@ import numpy as np
 
 from app.config import Settings
 from app.engine import Engine
+from app.engine_local import LocalEngine
 from app.engine_values import EngineConfig, EngineError, Sampling, Saved
 from app.eval.bank import Bank
 from app.eval.errors import EvalError
@@ -88,7 +89,7 @@ class Lab:
             _model_folder(settings), settings.dtype, settings.ingest_passes, cache_dir=settings.home
         )
         store = replace(settings.store_config(), memory_dir=folder / "memory", disk_dir=folder / "disk", remote_url="")
-        engine = Engine(EngineConfig.of(settings, language.model, store))
+        engine = LocalEngine(EngineConfig.of(settings, language.model, store))
         try:
             await engine.start()
             if not engine.fusable:

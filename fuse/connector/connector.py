@@ -13,14 +13,14 @@ import torch
 from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorRole,
 )
 from vllm.v1.attention.backend import AttentionMetadata
 from vllm.v1.core.sched.output import SchedulerOutput
 
-from fuse.connector.metadata import FuseMetadata
-from fuse.connector.refuse import RefusingWorker
+from fuse.connector.metadata import FuseMetadata, Verdict
 from fuse.connector.scheduler import FuseScheduler
 
 if TYPE_CHECKING:
@@ -35,21 +35,29 @@ if TYPE_CHECKING:
 class FuseConnector(KVConnectorBase_V1):
     """Delegates to `FuseScheduler` or `FuseWorker`.
 
-    The worker's half is attached by the worker extension once model and cache exist. Until then, and for a model that
-    is refused, every job fails: no request can be served from KV that was never loaded.
+    The worker's half is attached by `VllmWorker` once model and cache exist, and every rank's verdict reaches the
+    scheduler's half before the first request (vLLM's handshake): without it, nothing is fused or saved.
+
+    attached, verdict: of the worker-side instance.
     """
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self._scheduler = FuseScheduler()
-        self._worker: FuseWorker | RefusingWorker = RefusingWorker()
         self.attached: FuseWorker | None = None
+        self.verdict = Verdict(
+            False, "the engine was started without --worker-cls fuse.connector.vllm_worker.VllmWorker"
+        )
 
     def attach(self, worker: "FuseWorker") -> None:
         """Give the worker-side instance its half."""
-        self._worker = self.attached = worker
+        self.attached, self.verdict = worker, Verdict(True)
 
     # Scheduler side.
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
+        verdicts = [verdict for verdict in metadata.values() if isinstance(verdict, Verdict)]
+        self._scheduler.fusable = bool(verdicts) and all(verdict.fusable for verdict in verdicts)
 
     def bind_kv_cache_manager(self, kv_cache_manager: "KVCacheManager") -> None:
         super().bind_kv_cache_manager(kv_cache_manager)
@@ -71,22 +79,24 @@ class FuseConnector(KVConnectorBase_V1):
     # Worker side. vLLM binds a step's metadata before its forward pass, and (with asynchronous loads only) calls
     # `start_load_kv` after it.
 
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata:
+        return self.verdict
+
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         assert isinstance(connector_metadata, FuseMetadata)
-        # Before it is bound, so that the recompute's attention layers do not call back into the connector.
-        self._worker.begin_step(connector_metadata)
+        if self.attached is not None:
+            # Before it is bound, so that the recompute's attention layers do not call back into the connector.
+            self.attached.begin_step(connector_metadata)
         super().bind_connector_metadata(connector_metadata)
 
     def start_load_kv(self, forward_context: "ForwardContext", **kwargs: Any) -> None:
         metadata = self._get_connector_metadata()
         assert isinstance(metadata, FuseMetadata)
-        self._worker.end_step(metadata.idle)
+        if self.attached is not None:
+            self.attached.end_step(metadata.idle)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        return self._worker.take_finished()
-
-    def get_block_ids_with_load_errors(self) -> set[int]:
-        return self._worker.invalid_blocks()
+        return self.attached.take_finished() if self.attached is not None else (None, None)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing to wait for: the tail is scheduled only after its context has been loaded."""
@@ -100,4 +110,5 @@ class FuseConnector(KVConnectorBase_V1):
         """Nothing to wait for: the K/V to save are copied out of the cache in `begin_step`."""
 
     def shutdown(self) -> None:
-        self._worker.close()
+        if self.attached is not None:
+            self.attached.close()

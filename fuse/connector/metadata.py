@@ -1,11 +1,19 @@
-"""What the two halves of the connector tell each other, once per engine step."""
+"""What the two halves of the connector tell each other: once at the start, then in every engine step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata, KVConnectorMetadata
 
 from fuse.plan import FusePlan, SaveOrder
+
+
+@dataclass(frozen=True)
+class Verdict(KVConnectorHandshakeMetadata):
+    """Worker to scheduler, at the start: whether this rank's model can be fused, and why not."""
+
+    fusable: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -15,6 +23,7 @@ class SaveJob:
     request_id: str
     order: SaveOrder
     block_ids: Sequence[int]
+    tag: str
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ logger = init_logger(__name__)
 
 _HELD = 64
 """First passes that may wait for their second; beyond it the oldest is stored without scores."""
+_RESULTS_KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class _Copy:
     """A passage's K/V `[layers, 2, tokens, kv_heads, head_dim]` on the host, as one pass left it."""
 
     order: SaveOrder
+    tag: str
     data: torch.Tensor
 
 
@@ -49,22 +51,21 @@ class Saver:
         self._store = store
         self._thread = ThreadPoolExecutor(1, "kvfuse-save", initializer=use_every_core)
         self._held: OrderedDict[str, _Copy] = OrderedDict()
-        self._saves: list[Future[SaveResult]] = []
+        self._saves: OrderedDict[str, Future[SaveResult]] = OrderedDict()
 
     def save(self, job: SaveJob) -> None:
         """Copy the job's K/V out of the paged cache, whose blocks are free to go when this returns."""
-        copy = _Copy(job.order, self._gather(job))
+        copy = _Copy(job.order, job.tag, self._gather(job))
         if job.order.stage is SaveStage.FIRST:
             self._hold(copy)
             return
         first = self._held.pop(job.order.key, None) if job.order.stage is SaveStage.SECOND else None
-        self._saves.append(self._thread.submit(self._put, first or copy, copy if first else None))
+        self._store_later(first or copy, copy if first else None)
 
-    def take(self) -> list[SaveResult]:
-        """Return the saves that ended since the last call."""
-        done = [save for save in self._saves if save.done()]
-        self._saves = [save for save in self._saves if not save.done()]
-        return [save.result() for save in done]
+    def take(self, tag: str) -> SaveResult | None:
+        """Return and forget the result of the save tagged `tag`, once it has ended."""
+        save = self._saves.get(tag)
+        return self._saves.pop(tag).result() if save is not None and save.done() else None
 
     def close(self) -> None:
         self._thread.shutdown()
@@ -77,7 +78,12 @@ class Saver:
         self._held[copy.order.key] = copy
         if len(self._held) > _HELD:
             _, oldest = self._held.popitem(last=False)
-            self._saves.append(self._thread.submit(self._put, oldest, None))
+            self._store_later(oldest, None)
+
+    def _store_later(self, kept: _Copy, other: _Copy | None) -> None:
+        self._saves[kept.tag] = self._thread.submit(self._put, kept, other)
+        while len(self._saves) > _RESULTS_KEPT:
+            self._saves.popitem(last=False)
 
     def _put(self, kept: _Copy, other: _Copy | None) -> SaveResult:
         order = kept.order

@@ -16,6 +16,7 @@ logger = init_logger(__name__)
 class FuseScheduler:
     """Owns the state of fused requests between steps. Single-threaded, in the engine process.
 
+    fusable: whether every worker has said that its model can be fused; until then nothing is offered, ordered or saved.
     evict: takes blocks out of vLLM's prefix cache; the connector sets it.
 
     Life of a fused request: `matched_tokens` offers its whole context; once blocks are allocated (`allocated`) a load
@@ -23,14 +24,15 @@ class FuseScheduler:
     `build_metadata` adds the recompute job of that same step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fusable: bool = False) -> None:
+        self.fusable = fusable
         self.evict: Callable[[set[int]], object] = lambda block_ids: None
         self._pending = FuseMetadata()
         self._loading: dict[str, list[int]] = {}
 
     def matched_tokens(self, request: Request, computed: int) -> int:
         """Return how many context tokens beyond `computed` the plan provides. Free of side effects."""
-        plan = _fuse_plan(request)
+        plan = _fuse_plan(request) if self.fusable else None
         return max(plan.context_tokens - computed, 0) if plan else 0
 
     def allocated(self, request: Request, block_ids: list[int], external: int) -> None:
@@ -56,9 +58,10 @@ class FuseScheduler:
     def finished(self, request: Request, block_ids: list[int]) -> bool:
         """Order the save of a finished ingest request (True: keep its blocks), or forget a fused one."""
         request_id = request.request_id
-        order = _parse(request)
+        order = _parse(request) if self.fusable else None
         if isinstance(order, SaveOrder) and order.end <= min(request.num_computed_tokens, request.num_prompt_tokens):
-            self._pending.saves.append(SaveJob(request_id, order, block_ids))
+            tag = tag_of(request.kv_transfer_params)
+            self._pending.saves.append(SaveJob(request_id, order, block_ids, tag))
             return True
         if self._loading.pop(request_id, None) is not None:
             self._pending.dropped.append(request_id)

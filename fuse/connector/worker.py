@@ -92,16 +92,12 @@ class FuseWorker:
         """Return and forget the report of the request tagged `tag`; only the latest ones are kept."""
         return self._reports.pop(tag, None)
 
-    def take_saves(self) -> list[SaveResult]:
-        """Return the saves that ended since the last call."""
-        return self._saver.take()
+    def take_save(self, tag: str) -> SaveResult | None:
+        """Return and forget the result of the save tagged `tag`, once it has ended; only the latest ones are kept."""
+        return self._saver.take(tag)
 
     def store_stats(self) -> StoreStats:
         return self._store.stats()
-
-    def invalid_blocks(self) -> set[int]:
-        """Return no block: what cannot be loaded is recomputed."""
-        return set()
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

@@ -37,7 +37,7 @@ class ScriptedEngine:
         self, token_ids: Sequence[int], sampling: Sampling, plan: Any = None, salt: str | None = None
     ) -> AsyncIterator[Generated]:
         self.prompts.append(list(token_ids))
-        yield Generated("word", 1, 0, "stop", {})
+        yield Generated("word", (1,), 0, "stop", {})
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from app.engine import Engine
+from app.engine_local import LocalEngine
 from app.language import Language
 from store.config import StoreConfig
 from tests.e2e.lab import FACTS, Lab, engine_config
@@ -28,7 +28,7 @@ async def lab(model_dir: Path, tmpfs: Path, tmp_path_factory: pytest.TempPathFac
     """The bf16 engine. Its batches are small, so that long passages and recomputes are cut into several."""
     store = StoreConfig(tmpfs / "lab", tmp_path_factory.mktemp("lab-disk"))
     language = Language.load(model_dir, "bfloat16")
-    engine = Engine(engine_config(language, store, max_num_batched_tokens=512))
+    engine = LocalEngine(engine_config(language, store, max_num_batched_tokens=512))
     await engine.start()
     assert engine.fusable, engine.refusal
     lab = Lab(engine, language, store)

@@ -1,4 +1,4 @@
-"""An `Engine` whose vLLM runs inside the calling process: started in seconds, so that many models can be examined.
+"""A `LocalEngine` whose vLLM runs inside the calling process: started in seconds, so that many models can be examined.
 
 Scheduler, worker, connector and model are vLLM's and ours as served; only the processes around them are missing. Steps
 are taken by whoever waits for an output.
@@ -7,14 +7,14 @@ are taken by whoever waits for an output.
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from app.engine import Engine, engine_arguments
+from app.engine_local import LocalEngine, engine_arguments
 from app.engine_values import EngineConfig
 
 
-class InlineEngine(Engine):
+class InlineEngine(LocalEngine):
     """At most one a process: vLLM keeps its distributed state in globals. `overrides`: further arguments of vLLM."""
 
     def __init__(self, config: EngineConfig, overrides: Mapping[str, Any]) -> None:
@@ -29,7 +29,7 @@ class InlineEngine(Engine):
 
 
 class _InlineLLM:
-    """The part of `AsyncLLM` that `Engine` uses."""
+    """The part of `AsyncLLM` that `LocalEngine` uses."""
 
     output_handler = None
 
@@ -63,9 +63,9 @@ class _InlineLLM:
             if not finished:
                 self._llm.abort_request([request_id])
 
-    async def collective_rpc(self, method: str, args: Sequence[str]) -> list[Any]:
+    async def collective_rpc(self, method: str, *, args: tuple[Any, ...] = ()) -> list[Any]:
         self.step()  # saves are handed to the worker in the step after their request
-        results: list[Any] = self._llm.collective_rpc(method, args=tuple(args))
+        results: list[Any] = self._llm.collective_rpc(method, args=args)
         return results
 
     def shutdown(self) -> None:

@@ -97,7 +97,7 @@ class Lab:
         return _answer(pieces)
 
     async def misses(self) -> dict[str, int]:
-        return dict((await self.engine.store_stats())["misses"])
+        return dict((await self.engine.store_stats())["engine"]["misses"])
 
     def files(self, key: ChunkKey) -> list[Path]:
         """The chunk's files in every tier."""

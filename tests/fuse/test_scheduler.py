@@ -72,7 +72,7 @@ def resumed(blocks: Sequence[int]) -> FakeOutput:
 
 @pytest.fixture
 def scheduler() -> FuseScheduler:
-    return FuseScheduler()
+    return FuseScheduler(fusable=True)
 
 
 @pytest.fixture
@@ -249,11 +249,13 @@ def test_hostile_parameters_do_not_stop_the_engine(scheduler: FuseScheduler, par
 @pytest.mark.parametrize(("computed", "saved"), [(180, True), (110, True), (109, False), (0, False)])
 def test_a_save_needs_its_range_computed(scheduler: FuseScheduler, computed: int, saved: bool) -> None:
     """An aborted ingest request is saved only if the passage was through."""
-    request: Any = FakeRequest(ORDER.to_params(), cache_salt=None, num_computed_tokens=computed)
+    request: Any = FakeRequest(ORDER.to_params("tag"), cache_salt=None, num_computed_tokens=computed)
     assert scheduler.matched_tokens(request, 0) == 0
     assert scheduler.finished(request, BLOCKS) is saved
     jobs = step(scheduler).saves
-    assert [(job.request_id, job.order, list(job.block_ids)) for job in jobs] == [("r", ORDER, BLOCKS)] * saved
+    assert [(job.request_id, job.order, list(job.block_ids), job.tag) for job in jobs] == [
+        ("r", ORDER, BLOCKS, "tag")
+    ] * saved
     assert step(scheduler).saves == []
 
 
@@ -262,3 +264,13 @@ def test_a_save_beyond_the_prompt_is_not_made(scheduler: FuseScheduler) -> None:
     request: Any = FakeRequest(ORDER.to_params(), prompt_token_ids=PROMPT[:100], num_computed_tokens=150)
     assert not scheduler.finished(request, BLOCKS)
     assert step(scheduler).saves == []
+
+
+@pytest.mark.parametrize("params", [PLAN.to_params(), ORDER.to_params()], ids=["plan", "save"])
+def test_until_the_workers_have_agreed_everything_is_ordinary(params: Any) -> None:
+    """A model that is refused, or an engine without our workers, would never load what it was promised."""
+    scheduler, request = FuseScheduler(), FakeRequest(params, num_computed_tokens=180)
+    ordered = load(scheduler, request)
+    assert ordered == FuseMetadata(idle=True)
+    assert not scheduler.finished(request, BLOCKS)  # type: ignore[arg-type]
+    assert step(scheduler) == FuseMetadata(idle=True)
