@@ -28,13 +28,17 @@ class SaveJob:
 
 @dataclass(frozen=True)
 class LoadJob:
-    """Load the plan's chunks into the paged cache, from position `start` on (earlier ones are cached already)."""
+    """Load the plan's chunks into the paged cache, from position `start` on (earlier ones are cached already).
+
+    salt: names the fused context in vLLM's prefix cache.
+    """
 
     request_id: str
     plan: FusePlan
     block_ids: Sequence[int]
     start: int
     tag: str
+    salt: str
 
 
 @dataclass(frozen=True)

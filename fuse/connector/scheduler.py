@@ -41,8 +41,8 @@ class FuseScheduler:
         if plan is None:
             return
         start = plan.context_tokens - external
-        tag = tag_of(request.kv_transfer_params)
-        self._pending.loads.append(LoadJob(request.request_id, plan, block_ids, start, tag))
+        tag, salt = tag_of(request.kv_transfer_params), str(request.cache_salt)
+        self._pending.loads.append(LoadJob(request.request_id, plan, block_ids, start, tag, salt))
         self._loading[request.request_id] = list(request.prompt_token_ids or ())
 
     def build_metadata(self, output: SchedulerOutput) -> FuseMetadata:

@@ -4,6 +4,7 @@ import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from vllm.logger import init_logger
@@ -22,7 +23,8 @@ from store.tiered import TieredStore
 logger = init_logger(__name__)
 
 _IDLE_WAIT_S = 0.1
-_REPORTS_KEPT = 1024
+_KEPT = 1024
+"""Reports that nobody has asked for, and choices, of the latest requests."""
 _TELLING_TOKENS = 128
 _TELLING_CHANGE = 0.25
 
@@ -58,6 +60,7 @@ class FuseWorker:
         self._received: set[str] = set()
         self._sent: set[str] = set()
         self._reports: OrderedDict[str, FuseReport] = OrderedDict()
+        self._choices: OrderedDict[str, list[Run]] = OrderedDict()
 
     def begin_step(self, metadata: FuseMetadata) -> None:
         for request_id in metadata.dropped:
@@ -143,7 +146,7 @@ class FuseWorker:
         missing = load.missing()
         evidence = LoadedEvidence(self._model, load, job.token_ids, job.block_ids)
         started = time.perf_counter()
-        chosen = clip_runs(_select(evidence), load.job.start, plan.context_tokens)
+        chosen = clip_runs(self._choose(load.job, evidence), load.job.start, plan.context_tokens)
         selected = time.perf_counter()
         runs = merge_runs(chosen if evidence.computed else [*missing, *chosen])
         self._model.recompute(runs, job.token_ids, job.block_ids)
@@ -167,6 +170,16 @@ class FuseWorker:
             ),
         )
 
+    def _choose(self, job: LoadJob, evidence: LoadedEvidence) -> list[Run]:
+        """Choose once for a fused context, so that the part of it that is not cached is what it was.
+
+        The K/V of the cached part are recomputed ones: judged by them, another choice would be made.
+        """
+        known = self._choices.pop(job.salt, None) if job.start else None
+        self._choices[job.salt] = chosen = _select(evidence) if known is None else known
+        _forget_oldest(self._choices)
+        return chosen
+
     def _tell_speed(self, tokens: int, seconds: float) -> None:
         """Let the store know how fast the model computes, which it weighs loading against, when that has changed."""
         if tokens < _TELLING_TOKENS:
@@ -178,8 +191,12 @@ class FuseWorker:
 
     def _file_report(self, tag: str, report: FuseReport) -> None:
         self._reports[tag] = report
-        while len(self._reports) > _REPORTS_KEPT:
-            self._reports.popitem(last=False)
+        _forget_oldest(self._reports)
+
+
+def _forget_oldest(kept: OrderedDict[str, Any]) -> None:
+    while len(kept) > _KEPT:
+        kept.popitem(last=False)
 
 
 def _select(evidence: LoadedEvidence) -> list[Run]:
