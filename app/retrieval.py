@@ -1,6 +1,7 @@
 """The retriever that the settings describe."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from app.config import Settings
 from cascade.catalog import Catalog
@@ -13,10 +14,16 @@ from cascade.select import GapSelector, Selector, TopKSelector
 SELECTORS: dict[str, Callable[[int, int], Selector]] = {"gap": GapSelector, "top_k": TopKSelector}
 
 
-def make_retriever(settings: Settings, catalog: Catalog, embedder: Embedder, lm: Scorer | None = None) -> Retriever:
-    """A retriever over a catalogue, its index still empty; `lm` scores by the main model, if it is to be asked."""
+def make_retriever(
+    settings: Settings, catalog: Catalog, embedder: Embedder, lm: Scorer | None = None, saved: Path | None = None
+) -> Retriever:
+    """A retriever over a catalogue, its index still empty.
+
+    `lm` scores by the main model, if it is to be asked; `saved` is the file that keeps the index over restarts.
+    """
     others = (lm,) if lm is not None and settings.reranker == "zsum3+lm" else ()
-    return Retriever(catalog, embedder, _reranker(settings, catalog, others), SELECTORS[settings.selector])
+    reranker = _reranker(settings, catalog, others)
+    return Retriever(catalog, embedder, reranker, SELECTORS[settings.selector], saved=saved)
 
 
 def _reranker(settings: Settings, catalog: Catalog, others: tuple[Scorer, ...]) -> Reranker:

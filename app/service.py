@@ -80,7 +80,9 @@ class KvfuseService:
             self.engine, self.catalog, self.store, language.scheme, language.fingerprint, settings.ingest_concurrency
         )
         self.ingestor = Ingestor(self.bank, self.catalog, self.store, embedder, maker, settings.max_upload_bytes)
-        retriever = make_retriever(settings, self.catalog, embedder, LmScorer(self.engine, language))
+        lm = LmScorer(self.engine, language)
+        retriever = make_retriever(settings, self.catalog, embedder, lm, settings.home / "index.npz")
+        self._parts.push_async_callback(retriever.close)
         await retriever.refresh()
         self.library = Library(self.catalog.collections, retriever)
         self.answerer = Answerer(self.engine, retriever, self.ingestor, language, _answer_defaults(settings))

@@ -1,5 +1,8 @@
 """Search by inner product of unit vectors: exact to a size, by a graph of neighbours (HNSW) above it."""
 
+from collections.abc import Mapping
+from typing import Any, cast
+
 import faiss
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +25,24 @@ class DenseIndex:
         self._vectors = np.empty((0, 0), dtype=np.float32)
         self._rows = 0
         self._graph: faiss.IndexHNSWFlat | None = None
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """A copy of everything, for `restored`; needs the lock of a search."""
+        if self._graph is not None:
+            return {"graph": faiss.serialize_index(self._graph)}
+        return {"vectors": self._vectors[: self._rows].copy()}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, NDArray[Any]], exact_rows: int = EXACT_ROWS) -> "DenseIndex":
+        """The index that had this state."""
+        index = cls(exact_rows)
+        if "graph" in state:
+            index._graph = graph = cast(faiss.IndexHNSWFlat, faiss.deserialize_index(state["graph"]))
+            index._vectors = graph.reconstruct_n(0, graph.ntotal)
+        else:
+            index._vectors = state["vectors"]
+        index._rows = len(index._vectors)
+        return index
 
     def append(self, vectors: NDArray[np.float32]) -> None:
         """Add rows, float32 `[rows, dimensions]`."""

@@ -2,14 +2,15 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain, groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cascade.dense import EXACT_ROWS, DenseIndex, best
+from cascade.packing import pack, unpack
 from cascade.sparse import SparseIndex, terms
 from cascade.token_vectors import Question
 from cascade.types import Hit, IndexedPassage
@@ -43,6 +44,30 @@ class HybridIndex:
         self._alive = np.empty(0, dtype=bool)
         self._dense = DenseIndex(exact_rows)
         self._sparse = SparseIndex()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """A copy of everything, for `restored`; searches wait for it."""
+        with self._lock:
+            own = {
+                "ids": pack(self._ids),
+                "alive": self._alive.copy(),
+                "documents": pack(self._documents),
+                "starts": np.array([rows.start for rows in self._documents.values()], dtype=np.int64),
+                "stops": np.array([rows.stop for rows in self._documents.values()], dtype=np.int64),
+            }
+            return own | self._dense.state() | self._sparse.state()
+
+    @classmethod
+    def restored(cls, state: Mapping[str, NDArray[Any]], exact_rows: int = EXACT_ROWS) -> "HybridIndex":
+        """The index that had this state."""
+        index = cls(exact_rows)
+        index._ids = unpack(state["ids"])
+        index._alive = state["alive"]
+        places = zip(unpack(state["documents"]), state["starts"].tolist(), state["stops"].tolist(), strict=True)
+        index._documents = {id: range(start, stop) for id, start, stop in places}
+        index._dense = DenseIndex.restored(state, exact_rows)
+        index._sparse = SparseIndex.restored(state)
+        return index
 
     def __len__(self) -> int:
         return sum(map(len, self._documents.values()))

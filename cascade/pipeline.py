@@ -1,22 +1,29 @@
 """From a question to its Selection."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from cascade.catalog import Catalog
 from cascade.dense import EXACT_ROWS
 from cascade.embed import Embedder
 from cascade.hybrid import HybridIndex
 from cascade.rerank import Reranker, ZSumReranker
+from cascade.saved_index import Indexed, load_index, save_index
 from cascade.scorers import MaxSimScorer
 from cascade.select import GapSelector, Selector
 from cascade.token_vectors import Question, similarity
 from cascade.types import Hit, ScoredPassage, Selection
 
+logger = logging.getLogger(__name__)
+
 CANDIDATES = 20  # passed from search to the reranker
+SAVE_AFTER = 5000  # passages; as many are read again from the catalogue in about a second
 
 
 class Retriever:
@@ -25,7 +32,7 @@ class Retriever:
     Each search first brings the index up to date with the catalogue, whichever process changed it, so a document can
     be found from the moment it is ready and never again once it is deleted. For one event loop; heavy work is done in
     threads. `reranker` is called with the question and the search's candidates, `selector` with the most passages and
-    tokens that a question may have.
+    tokens that a question may have. With a file to keep it in, `saved`, the index need not be made anew at each start.
     """
 
     def __init__(
@@ -35,30 +42,35 @@ class Retriever:
         reranker: Reranker | None = None,
         selector: Callable[[int, int], Selector] = GapSelector,
         exact_rows: int = EXACT_ROWS,
+        saved: Path | None = None,
     ) -> None:
         self._catalog = catalog
         self._embedder = embedder
         self._reranker = reranker or ZSumReranker(MaxSimScorer(catalog.token_vectors))
         self._selector = selector
         self._exact_rows = exact_rows
-        self._index = HybridIndex(exact_rows)
-        self._known: dict[str, int] = {}  # documents in the index, each with the revision at which it became ready
-        self._revision = 0
+        self._now = self._empty()
+        self._saved = saved
+        self._on_disk = self._now
+        self._added = 0  # passages since the index was saved
         self._turn = asyncio.Lock()
-        self._refreshing: set[asyncio.Task[None]] = set()
+        self._working: set[asyncio.Task[None]] = set()
 
     async def refresh(self) -> None:
         """Bring the index up to date; cheap when nothing changed. Searching does it by itself."""
         # A task of its own: a search given up halfway must not leave half a change behind.
-        task = asyncio.create_task(self._refresh())
-        self._refreshing.add(task)
-        task.add_done_callback(self._refreshing.discard)
-        await asyncio.shield(task)
+        await asyncio.shield(self._start(self._refresh()))
+
+    async def close(self) -> None:
+        """Save the index, if it has changed."""
+        await asyncio.gather(*self._working, return_exceptions=True)
+        if self._now is not self._on_disk:
+            await self._save()
 
     async def question(self, text: str) -> Question:
         """Embed a question; its words weigh what they tell apart among the passages in the index."""
         question = await asyncio.to_thread(self._embedder.question, text)
-        return replace(question, weights=self._index.idf(question.words))
+        return replace(question, weights=self._now.index.idf(question.words))
 
     async def similarities(self, question: str, texts: Sequence[str]) -> list[float]:
         """Late interaction of a question with texts that need not be in the catalogue, each from 0 to 1."""
@@ -94,7 +106,7 @@ class Retriever:
         with _timed(timings, "embed"):
             asked = await self.question(question)
         with _timed(timings, "search"):
-            hits = await asyncio.to_thread(self._index.search, asked, limit, document_ids)
+            hits = await asyncio.to_thread(self._now.index.search, asked, limit, document_ids)
         with _timed(timings, "load"):
             candidates = await self._load(hits)
         with _timed(timings, "rerank"):
@@ -103,29 +115,51 @@ class Retriever:
     async def _refresh(self) -> None:
         async with self._turn:
             revision = await self._catalog.revision()
-            if revision == self._revision:
+            if self._now.revision == 0:
+                await self._restore(revision)
+            if revision == self._now.revision:
                 return
-            if self._index.is_wasteful:
-                await self._renew(revision)
-            else:
-                await self._update(self._index, revision)
+            start = self._empty() if self._now.index.is_wasteful else self._now  # searches go on in the old one
+            self._now = await self._updated(start, revision)
+            if self._added > max(SAVE_AFTER, len(self._now.index) // 10):
+                self._start(self._save())
 
-    async def _update(self, index: HybridIndex, revision: int) -> None:
+    async def _updated(self, old: Indexed, revision: int) -> Indexed:
         ready = await self._catalog.ready()
         # Also what an earlier refresh, ended by an error, added without noting it.
-        gone = [id for id in index.documents if self._known.get(id, -1) != ready.get(id)]
-        await asyncio.to_thread(index.remove, gone)
-        async for passages in self._catalog.indexed_between(self._revision, revision):
-            await asyncio.to_thread(index.add, passages)
-        self._known = {id: at for id, at in ready.items() if at <= revision}
-        self._revision = revision
+        gone = [id for id in old.index.documents if old.known.get(id, -1) != ready.get(id)]
+        await asyncio.to_thread(old.index.remove, gone)
+        async for passages in self._catalog.indexed_between(old.revision, revision):
+            await asyncio.to_thread(old.index.add, passages)
+            self._added += len(passages)
+        return Indexed(old.index, {id: at for id, at in ready.items() if at <= revision}, revision)
 
-    async def _renew(self, revision: int) -> None:
-        """Replace the index by one without the room that removed passages take; searches go on in the old one."""
-        self._known, self._revision = {}, 0
-        fresh = HybridIndex(self._exact_rows)
-        await self._update(fresh, revision)
-        self._index = fresh
+    def _empty(self) -> Indexed:
+        return Indexed(HybridIndex(self._exact_rows), {}, 0)
+
+    async def _restore(self, revision: int) -> None:
+        if self._saved is None:
+            return
+        found = await asyncio.to_thread(load_index, self._saved, self._exact_rows)
+        if found is not None and found.revision <= revision and found.holds(await self._catalog.ready()):
+            self._now = self._on_disk = found
+
+    async def _save(self) -> None:
+        """Also while the index changes: what is newer than the noted revision is read again after loading."""
+        now, self._added = self._now, 0
+        if self._saved is None:
+            return
+        try:
+            await asyncio.to_thread(save_index, now, self._saved)
+            self._on_disk = now
+        except OSError as error:
+            logger.warning("the index cannot be saved: %s", error)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+        return task
 
     async def _load(self, hits: Sequence[Hit]) -> list[ScoredPassage]:
         """The hits' passages from the catalogue, which leaves out what was deleted meanwhile."""

@@ -3,11 +3,14 @@
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
 from numpy.typing import NDArray
+
+from cascade.packing import pack, pieces, unpack
 
 K1, B = 1.5, 0.75
 
@@ -43,6 +46,36 @@ class SparseIndex:
         self._lengths = array("f")
         self._count = 0
         self._total = 0.0
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """A copy of everything, for `restored`."""
+        return {
+            "terms": pack(self._term_ids),
+            "holders": np.array(self._holders, dtype=np.int64),
+            "sizes": np.array([len(rows) for rows, _ in self._postings], dtype=np.int64),
+            "rows": np.frombuffer(b"".join(rows for rows, _ in self._postings), dtype=np.uint32),
+            "counts": np.frombuffer(b"".join(counts for _, counts in self._postings), dtype=np.uint32),
+            "lengths": np.array(self._lengths, dtype=np.float32),
+            "removed": np.array([held is None for held in self._rows], dtype=bool),
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, NDArray[Any]]) -> "SparseIndex":
+        """The index that had this state."""
+        index = cls()
+        rows, removed, lengths = state["rows"], state["removed"], state["lengths"]
+        index._term_ids = {term: id for id, term in enumerate(unpack(state["terms"]))}
+        postings = zip(pieces(rows, state["sizes"]), pieces(state["counts"], state["sizes"]), strict=True)
+        index._postings = [(array("I", of.tobytes()), array("I", counted.tobytes())) for of, counted in postings]
+        index._holders = array("l", state["holders"].tolist())
+        terms_of = np.repeat(np.arange(len(state["sizes"]), dtype=np.uint32), state["sizes"])
+        by_row = terms_of[np.argsort(rows, kind="stable")]
+        held = pieces(by_row, np.bincount(rows, minlength=len(removed)))
+        index._rows = [None if gone else terms for gone, terms in zip(removed, held, strict=True)]
+        index._lengths = array("f", lengths.tobytes())
+        index._count = int(np.count_nonzero(~removed))
+        index._total = float(lengths[~removed].sum(dtype=np.float64))
+        return index
 
     def add(self, row_terms: Sequence[str]) -> None:
         """Append a row."""
