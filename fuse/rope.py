@@ -44,15 +44,17 @@ class Rotation:
 
         The arithmetic is float32, rounded once to the dtype of `keys`: measured 100 times below fusion's own error.
         """
+        if keys.dtype == torch.bfloat16 and keys.device.type == "cpu":
+            # Not at the top: the connector may not load numba when it is imported.
+            from fuse.rope_kernels import rotate
+
+            rotate(keys.view(torch.uint16).numpy(), self.cos[:, 0].numpy(), self.sin[:, 0].numpy(), self.neox)
+            return
         first, second = self._halves(keys)
         x, y = first.to(torch.float32), second.to(torch.float32)
         turned = (x * self.cos).addcmul_(y, self.sin, value=-1), (y * self.cos).addcmul_(x, self.sin)
         first.copy_(turned[0])
         second.copy_(turned[1])
-
-    def rows(self, first: int, end: int) -> "Rotation":
-        """Return the rotation of tokens `first` to `end` alone."""
-        return Rotation(self.cos[first:end], self.sin[first:end], self.neox)
 
     def _halves(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         half = self.cos.shape[-1]

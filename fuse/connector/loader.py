@@ -24,8 +24,6 @@ from store.tiered import TieredStore
 
 logger = init_logger(__name__)
 
-_ROTATED_ROWS = 128
-
 LayerKV = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -59,12 +57,18 @@ class Load:
         positions = [torch.arange(source.span.start, source.span.end) for source in self._sources]
         self.positions = torch.cat(positions) if positions else torch.empty(0, dtype=torch.int64)
         self._rotation = self._rotation_of(self.positions)
+        self._spent = [(0.0, 0.0)] * len(model.layers)
         self._layers = [pool.submit(self._prepare_or_fail, index) for index in range(len(model.layers))]
 
     @property
     def layers(self) -> list[Future[LayerKV | None]]:
         """K and V `[rows, kv_heads, head_dim]` of each layer, in forward order, on the device; `None`: failed."""
         return self._layers
+
+    def thread_seconds(self) -> tuple[float, float]:
+        """Return the time that the loading threads spent (reading and decoding, re-rotating), summed over threads."""
+        decode, rotate = zip(*self._spent, strict=True)
+        return sum(decode), sum(rotate)
 
     def usable(self) -> list[Source]:
         """Return the chunks that were loaded whole. Final once every layer is done."""
@@ -141,6 +145,7 @@ class Load:
 
     def _prepare(self, layer: int) -> LayerKV:
         layout = self._model.kv_layout
+        started = time.perf_counter()
         shape = (self._rows, layout.kv_heads, layout.head_dim)
         keys, values = (torch.empty(shape, dtype=self._model.dtype) for _ in range(2))
         raw_keys, raw_values = self._model.bits(keys), self._model.bits(values)
@@ -148,13 +153,11 @@ class Load:
             rows = slice(source.row, source.row + source.reader.info.tokens)
             self._read(source, layer, raw_keys[rows].transpose(1, 0, 2), raw_values[rows].transpose(1, 0, 2))
         keys, values = keys.to(self._model.device), values.to(self._model.device)
+        decoded = time.perf_counter()
         if self._rotation is not None:
-            # In pieces too small for torch to split them: a team of threads in each loading thread would only be in
-            # each other's way.
-            for first in range(0, self._rows, _ROTATED_ROWS):
-                rows = slice(first, min(first + _ROTATED_ROWS, self._rows))
-                self._rotation.rows(rows.start, rows.stop).apply(keys[rows])
+            self._rotation.apply(keys)
         self._model.settle()
+        self._spent[layer] = decoded - started, time.perf_counter() - decoded
         return keys, values
 
     def _read(self, source: Source, layer: int, keys: Bits, values: Bits) -> None:

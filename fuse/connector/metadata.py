@@ -66,9 +66,10 @@ class FuseReport:
     """What fusing one request took. Tokens of the context only; seconds of wall time on the worker.
 
     `load_s` runs from the load's start to its last byte in the paged cache: reading, decoding and re-rotation in
-    threads, overlapped with other requests, and `write_s` of it on the worker's own thread. `select_s` is the policy's
-    choice, with the pass over the tail that a query-aware one makes. `declined_chunks` were faster to compute than to
-    load.
+    threads, overlapped with other requests, and `write_s` of it on the worker's own thread. `decode_s` and `rotate_s`
+    are what the loading threads spent on reading and decoding and on re-rotating, summed over threads. `select_s` is
+    the policy's choice, with the pass over the tail that a query-aware one makes. `declined_chunks` were faster to
+    compute than to load.
     """
 
     reused: int
@@ -78,6 +79,8 @@ class FuseReport:
     missed_chunks: int
     declined_chunks: int
     load_s: float
+    decode_s: float
+    rotate_s: float
     write_s: float
     select_s: float
     recompute_s: float

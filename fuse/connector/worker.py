@@ -152,6 +152,7 @@ class FuseWorker:
         self._model.recompute(runs, job.token_ids, job.block_ids)
         ended = time.perf_counter()
         computed = count_positions(missing)
+        decode_s, rotate_s = load.thread_seconds()
         self._tell_speed(count_positions(runs), ended - selected)
         recomputed = count_positions(merge_runs([*missing, *chosen])) - computed
         self._file_report(
@@ -164,6 +165,8 @@ class FuseWorker:
                 missed_chunks=load.missed_chunks(),
                 declined_chunks=load.declined,
                 load_s=loading.load_s,
+                decode_s=decode_s,
+                rotate_s=rotate_s,
                 write_s=loading.write_s,
                 select_s=selected - started,
                 recompute_s=ended - selected,

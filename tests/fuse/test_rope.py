@@ -36,15 +36,19 @@ def test_moving_equals_rotating_at_the_new_position(neox: bool, rotary_dim: int)
     torch.testing.assert_close(moved, expected, atol=2e-6, rtol=1e-5)
 
 
-def test_bf16_keys_are_rounded_once() -> None:
+@pytest.mark.parametrize("neox", [True, False])
+@pytest.mark.parametrize("rotary_dim", [64, 32])
+def test_bf16_keys_are_rounded_once(neox: bool, rotary_dim: int) -> None:
     generator = torch.Generator().manual_seed(7)
     keys = torch.randn(40, 3, 64, generator=generator).to(torch.bfloat16)
-    frequencies = 1.0 / 1e5 ** (torch.arange(0, 64, 2, dtype=torch.float64) / 64)
-    shifts = torch.full((40,), 777)
-    exact = rotate_at(keys.float(), shifts.to(torch.float64), frequencies, True).to(torch.bfloat16)
-    RotaryTable(frequencies, True).rotation(shifts).apply(keys)
+    frequencies = 1.0 / 1e5 ** (torch.arange(0, rotary_dim, 2, dtype=torch.float64) / rotary_dim)
+    shifts = torch.arange(777, 817)
+    exact = rotate_at(keys.float(), shifts.to(torch.float64), frequencies, neox).to(torch.bfloat16)
+    untouched = keys[..., rotary_dim:].clone()
+    RotaryTable(frequencies, neox).rotation(shifts).apply(keys)
     different = (keys != exact).float().mean()
     assert different < 0.001
+    assert torch.equal(keys[..., rotary_dim:], untouched)
 
 
 def test_a_shift_of_zero_changes_nothing() -> None:
