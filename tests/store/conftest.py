@@ -1,26 +1,14 @@
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from app.eval.bench.chunks import FINGERPRINT, gaussian
 from store import KVChunk, KVDType, KVLayout, StoreConfig, chunk_key
 from store.deflate import Backend
 
-FINGERPRINT = hashlib.sha256(b"model").hexdigest()
-
-
-def gaussian(layout: KVLayout, tokens: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Values whose scale differs by channel, as KV values' does, as bits `[layers, 2, kv_heads, tokens, head_dim]`."""
-    rng = np.random.default_rng(seed)
-    shape = (layout.layers, 2, layout.kv_heads, 1, layout.head_dim)
-    values = rng.normal(size=(*shape[:3], tokens, shape[4])) * np.exp(rng.normal(size=shape))
-    if layout.dtype is KVDType.FP16:
-        return values.astype(np.float16).view(np.uint16)
-    bits = values.astype(np.float32).view(np.uint32)
-    return bits if layout.dtype is KVDType.FP32 else (bits >> 16).astype(np.uint16)
+__all__ = ["FINGERPRINT", "gaussian"]
 
 
 @pytest.fixture

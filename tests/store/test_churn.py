@@ -1,18 +1,8 @@
-"""Killing processes at random moments, and many processes on one store; `make bench` does both for longer."""
+"""Killing processes at random moments, and many processes on one store; `make bench-store` does both for longer."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
-
-def churned(mode: str, root: Path, *numbers: int) -> dict[str, int]:
-    command = [sys.executable, "-m", "tests.store.churn", mode, str(root), *map(str, numbers)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0, result.stderr[-3000:]
-    outcome: dict[str, int] = json.loads(result.stdout)
-    print(outcome)
-    return outcome
+from app.eval.bench.churn import churned
 
 
 def test_two_hundred_kills(tmp_path: Path) -> None:

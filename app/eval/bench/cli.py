@@ -34,18 +34,6 @@ for _bench in BENCHES:
 
 
 @bench_cli.command()
-def codec() -> None:
-    """Savings and speed of the codec chains against plain coders and the published rival's layout."""
-    _in_checkout("codec")
-
-
-@bench_cli.command()
-def store() -> None:
-    """Reading from every tier, putting, two threads, and loading against computing again."""
-    _in_checkout("store")
-
-
-@bench_cli.command()
 def cascade() -> None:
     """Which passages the cascade passes on, and in what time, beside plain rank fusion."""
     _in_checkout("cascade")

@@ -1,7 +1,7 @@
 """Random work on one store in forked processes, to be killed or to run side by side; run as a program of its own.
 
-    python -m tests.store.churn kill ROOT SEED KILLS
-    python -m tests.store.churn hammer ROOT SEED PROCESSES SECONDS
+    python -m app.eval.bench.churn kill ROOT SEED KILLS
+    python -m app.eval.bench.churn hammer ROOT SEED PROCESSES SECONDS
 
 The program itself has no threads and no store, so that forking is safe; every check happens in a child. Prints a JSON
 object of what was done; any broken promise is a traceback and an exit code.
@@ -11,6 +11,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -21,17 +22,33 @@ from typing import Any
 import numpy as np
 
 import store.tiers.remote  # noqa: F401  # before forking
+from app.eval.bench.chunks import FINGERPRINT, gaussian
+from app.eval.errors import EvalError
 from store import ChunkKey, KVChunk, KVDType, KVLayout, StoreConfig, TieredStore, chunk_key
 from store.deflate import Backend
 from store.tier import Tier
 from store.wrapped import WrappedTier
-from tests.store.conftest import FINGERPRINT, gaussian
-from tests.store.files import read_all
 
 LAYOUT = KVLayout(layers=2, kv_heads=2, head_dim=8, dtype=KVDType.BF16)
 KEYS = 24
 TOKENS = 300
 CHUNK_BYTES = TOKENS * LAYOUT.token_bytes
+
+
+class BrokenPromise(EvalError):
+    """The store served, lost or left behind what it must not."""
+
+    default_code = "store_broken"
+
+
+def churned(mode: str, root: Path, *numbers: float) -> dict[str, int]:
+    """Run this program; returns what was done. Raises BrokenPromise."""
+    command = [sys.executable, "-m", __name__, mode, str(root), *map(str, numbers)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise BrokenPromise(result.stderr[-3000:])
+    outcome: dict[str, int] = json.loads(result.stdout)
+    return outcome
 
 
 def config_of(root: Path) -> StoreConfig:
@@ -43,6 +60,7 @@ def config_of(root: Path) -> StoreConfig:
 
 
 def chunk(seed: int) -> KVChunk:
+    """One of the chunks that are worked with."""
     return KVChunk(chunk_key(FINGERPRINT, "", [seed]), FINGERPRINT, LAYOUT, 17, gaussian(LAYOUT, TOKENS, seed))
 
 
@@ -53,26 +71,23 @@ class SlowTier(WrappedTier):
     """Takes a moment within every write, so that a kill finds half-written files."""
 
     def write(self, key: ChunkKey, parts: Iterable[bytes | memoryview]) -> int:
-        return self.inner.write(key, slowly(parts))
+        """See `Tier.write`."""
+        return self.inner.write(key, _slowly(parts))
 
 
-def slowly(parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+def _slowly(parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
     for part in parts:
         yield part[: len(part) // 2]
         time.sleep(0.0003)
         yield part[len(part) // 2 :]
 
 
-def unchanged(tier: Tier) -> Tier:
-    return tier
-
-
 def churn(
     config: StoreConfig,
     seed: int,
     seconds: float,
-    log: Callable[[str], None],
-    wrap: Callable[[Tier], Tier] = unchanged,
+    log: Callable[[str], object],
+    wrap: Callable[[Tier], Tier] = lambda tier: tier,
 ) -> dict[str, int]:
     """Random verbs until the time is over; what is read is compared."""
     rng = random.Random(seed)
@@ -80,14 +95,13 @@ def churn(
     until = time.monotonic() + seconds
     with TieredStore(config, wrap) as store:
         while time.monotonic() < until:
-            which = rng.randrange(KEYS)
-            step(store, rng, which, counts, log)
+            _step(store, rng, rng.randrange(KEYS), counts, log)
         store.settle()
     return counts
 
 
-def step(
-    store: TieredStore, rng: random.Random, which: int, counts: dict[str, int], log: Callable[[str], None]
+def _step(
+    store: TieredStore, rng: random.Random, which: int, counts: dict[str, int], log: Callable[[str], object]
 ) -> None:
     key = CHUNKS[which].key
     action = rng.choices(("get", "put", "delete", "move", "pin", "rebuild"), (40, 25, 8, 20, 6, 1))[0]
@@ -95,7 +109,7 @@ def step(
         reader = store.open(key, FINGERPRINT)
         counts["misses" if reader is None else "hits"] += 1
         if reader is not None:
-            np.testing.assert_array_equal(read_all(reader), CHUNKS[which].data)
+            np.testing.assert_array_equal(reader.read(), CHUNKS[which].data)
     elif action == "put":
         store.put(CHUNKS[which])
         log(f"put {which}\n")
@@ -105,7 +119,7 @@ def step(
         store.delete(key)
         counts["deletes"] += 1
     elif action == "move":
-        move(store, rng, key)
+        _move(store, rng, key)
         counts["moves"] += 1
     elif action == "pin":
         with store.control.pinned([key]):
@@ -115,7 +129,7 @@ def step(
         store.control.rebuild_index()
 
 
-def move(store: TieredStore, rng: random.Random, key: ChunkKey) -> None:
+def _move(store: TieredStore, rng: random.Random, key: ChunkKey) -> None:
     if rng.random() < 0.5:
         store.control.demote([key], rng.choice(("disk", "remote")))
     else:
@@ -125,17 +139,16 @@ def move(store: TieredStore, rng: random.Random, key: ChunkKey) -> None:
 def check(config: StoreConfig, promised: set[int]) -> dict[str, int]:
     """After a start: no temporary file, every chunk exact or a counted miss, and none missing that was promised."""
     with TieredStore(config) as store:
-        for tier in ("memory", "disk"):
-            assert list((getattr(config, f"{tier}_dir") / "tmp").iterdir()) == [], f"temporary files stay in {tier}"
+        for folder in (config.memory_dir, config.disk_dir):
+            _require(not list((folder / "tmp").iterdir()), f"temporary files stay in {folder}")
         readers = [store.open(one.key, FINGERPRINT) for one in CHUNKS]
         for one, reader in zip(CHUNKS, readers, strict=True):
             if reader is not None:
-                np.testing.assert_array_equal(read_all(reader), one.data)
+                np.testing.assert_array_equal(reader.read(), one.data)
         missing = {which for which, reader in enumerate(readers) if reader is None}
-        assert not missing & promised, f"promised and lost: {missing & promised}"
+        _require(not missing & promised, f"promised and lost: {missing & promised}")
         stats = store.stats()
-        assert sum(stats.misses.values()) == len(missing)
-        assert set(stats.misses) <= {"absent"}, stats.misses
+        _require(stats.misses == ({"absent": len(missing)} if missing else {}), f"misses {stats.misses}")
         return {"chunks": KEYS - len(missing), "recovered": stats.counters["recovered_temporaries"]}
 
 
@@ -163,25 +176,29 @@ def kill(root: Path, seed: int, kills: int) -> dict[str, int]:
     lines: list[str] = []
     for number in range(kills):
         child_seed = rng.getrandbits(32)
-        note = lambda line: os.write(log, line.encode())  # noqa: E731
-        child = forked(lambda: churn(config, child_seed, 60, note, SlowTier))  # noqa: B023
-        await_lines(root / "log", len(lines) + rng.randrange(4), child)
+        child = forked(lambda: churn(config, child_seed, 60, lambda line: os.write(log, line.encode()), SlowTier))  # noqa: B023
+        _await_lines(root / "log", len(lines) + rng.randrange(4), child)
         time.sleep(rng.uniform(0, 0.02))
         os.kill(child, signal.SIGKILL)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, "the child failed by itself"
+        _require(_exit_code(child) == -signal.SIGKILL, "the child failed by itself")
         lines = (root / "log").read_text().splitlines()
-        promised: set[int] = set()
-        for line in lines:
-            verb, which = line.split()
-            (promised.add if verb == "put" else promised.discard)(int(which))
+        promised = _promised(lines)
         checker = forked(lambda: check(config, promised), write)  # noqa: B023
-        assert os.waitstatus_to_exitcode(os.waitpid(checker, 0)[1]) == 0, f"after kill {number}"
+        _require(_exit_code(checker) == 0, f"after kill {number}")
         totals["recovered"] += json.loads(os.read(read, 4096))["recovered"]
         totals["kills"], totals["puts"] = number + 1, sum(line.startswith("put") for line in lines)
     return totals
 
 
-def await_lines(log: Path, count: int, child: int) -> None:
+def _promised(lines: list[str]) -> set[int]:
+    """Return the chunks that were put and not deleted since."""
+    promised: set[int] = set()
+    for verb, which in map(str.split, lines):
+        (promised.add if verb == "put" else promised.discard)(int(which))
+    return promised
+
+
+def _await_lines(log: Path, count: int, child: int) -> None:
     """Wait until the child has come that far, however fast the machine is, or has ended."""
     while len(log.read_bytes().splitlines()) < count:
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -197,28 +214,37 @@ def hammer(root: Path, seed: int, processes: int, seconds: float) -> dict[str, i
         forked(lambda: churn(config, seed + number, seconds, lambda line: None), write)  # noqa: B023
         for number in range(processes)
     ]
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * processes
+    _require([_exit_code(child) for child in children] == [0] * processes, "a process failed")
     results = [json.loads(line) for line in os.read(read, 1 << 16).splitlines()]
-    end = forked(lambda: check(config, set()) | aftermath(config), write)
-    assert os.waitstatus_to_exitcode(os.waitpid(end, 0)[1]) == 0
-    left = json.loads(os.read(read, 4096))
+    end = forked(lambda: check(config, set()) | _aftermath(config), write)
+    _require(_exit_code(end) == 0, "the store is not whole afterwards")
+    left: dict[str, int] = json.loads(os.read(read, 4096))
     return {name: sum(result[name] for result in results) for name in results[0]} | left
 
 
-def aftermath(config: StoreConfig) -> dict[str, int]:
+def _aftermath(config: StoreConfig) -> dict[str, int]:
     with TieredStore(config) as store:
         store.settle()
         store.control.rebuild_index()
         stats = store.stats()
-        for name in ("memory", "disk", "remote"):
+        for name, tier in stats.tiers.items():
             sizes = [path.stat().st_size for path in (config.disk_dir.parent / name).rglob("*.kvc")]
-            assert (stats.tiers[name].chunks, stats.tiers[name].bytes) == (len(sizes), sum(sizes)), name
+            _require((tier.chunks, tier.bytes) == (len(sizes), sum(sizes)), f"the index is wrong about {name}")
+        _require(stats.pins == 0, f"{stats.pins} pins are left")
         return {"pins": stats.pins}
 
 
+def _exit_code(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _require(condition: bool, promise: str) -> None:
+    if not condition:
+        raise BrokenPromise(promise)
+
+
+_MODES: dict[str, Callable[..., dict[str, int]]] = {"kill": kill, "hammer": hammer}
+
 if __name__ == "__main__":
     mode, root, seed, *numbers = sys.argv[1:]
-    run: Callable[..., dict[str, int]] = {"kill": kill, "hammer": hammer}[mode]
-    started = time.monotonic()
-    outcome = run(Path(root), int(seed), *map(int, numbers))
-    print(json.dumps(outcome | {"seconds": round(time.monotonic() - started, 1)}))
+    print(json.dumps(_MODES[mode](Path(root), int(seed), *map(int, numbers))))
