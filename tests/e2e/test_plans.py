@@ -1,16 +1,19 @@
 """Plans of every shape through a real engine in float32, where equal means equal, in blocks of 32 and of 128 tokens."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
 from vllm.exceptions import VLLMValidationError
 
 from app.selfcheck import total_variation
 from fuse.plan import PolicySpec, Segment
+from tests.e2e.hostile import PARAMS, send_raw
 from tests.e2e.oracle import choose, scores
 from tests.e2e.tiny import BATCH, LIMIT, PASSAGES, Asked, Reply, Tiny, TinyProcess, tiny_process
 
@@ -226,3 +229,22 @@ def test_a_plan_that_names_chunks_wrongly_computes_them_and_leaves_them_to_other
     assert reply.report["missed_chunks"] == missed
     assert fault != "fingerprint" or differ(tiny.ask(), reply) < EXACT
     assert tiny.ask(policy=NONE).report["missed_chunks"] == 0
+
+
+# Parameters as strangers send them.
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(params=PARAMS)
+def test_whatever_the_parameters_are_the_question_is_answered(tiny: TinyProcess, params: Mapping[str, Any]) -> None:
+    """An error in the engine's step would end every request in it."""
+    asked = Asked(policy=NONE)
+    reply = tiny(send_raw, asked, params)
+    assert sum(map(math.exp, reply.first.values())) <= 1 + EXACT
+    if reply.passes == []:
+        assert differ(tiny.ask(salt="hostile"), reply) < EXACT
+
+
+def test_after_all_that_the_engine_is_whole(tiny: TinyProcess) -> None:
+    assert tiny.ask(policy=NONE).report["missed_chunks"] == 0
+    assert differ(tiny.ask(), tiny.ask(policy=PolicySpec("full"))) < EXACT
