@@ -28,8 +28,8 @@ def count_positions(runs: Iterable[Run]) -> int:
     return sum(end - start for start, end in runs)
 
 
-def batches(runs: Iterable[Run], limit: int) -> Iterator[list[Run]]:
-    """Cut `runs` into batches of at most `limit` positions each, in position order.
+def batches(runs: Iterable[Run], limit: int, most_runs: int) -> Iterator[list[Run]]:
+    """Cut `runs` into batches of at most `limit` positions and `most_runs` runs each, in position order.
 
     Order matters: a later batch attends to the K/V that an earlier one has rewritten.
     """
@@ -41,7 +41,7 @@ def batches(runs: Iterable[Run], limit: int) -> Iterator[list[Run]]:
             batch.append((start, stop))
             room -= stop - start
             start = stop
-            if room == 0:
+            if room == 0 or len(batch) == most_runs:
                 yield batch
                 batch, room = [], limit
     if batch:

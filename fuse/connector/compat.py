@@ -41,6 +41,7 @@ def attention_layers(runner: Any) -> dict[str, Attention]:
     """
     config = runner.vllm_config
     _require_plain_engine(config)
+    _require_whole_blocks(runner)
     cached = {name for groups in runner.attn_groups for group in groups for name in group.layer_names}
     layers = {name: layer for name, layer in _layers(config).items() if name in cached}
     if not layers or cached != set(layers):
@@ -77,6 +78,7 @@ def _require_plain_engine(config: Any) -> None:
     parallel, model = config.parallel_config, config.model_config
     modes = {
         "pipeline parallelism": parallel.pipeline_parallel_size > 1,
+        "data parallelism inside one engine": parallel.data_parallel_size > 1,
         "context parallelism": parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1,
         "speculative decoding": config.speculative_config is not None,
         "LoRA adapters": config.lora_config is not None,
@@ -85,6 +87,14 @@ def _require_plain_engine(config: Any) -> None:
     }
     if used := [mode for mode, on in modes.items() if on]:
         raise FusionRefused(f"fusion does not support {', '.join(used)}")
+
+
+def _require_whole_blocks(runner: Any) -> None:
+    """Some backends split the cache's blocks into smaller ones of their own, which a block table then has to name."""
+    size = runner.vllm_config.cache_config.block_size
+    for group in (group for groups in runner.attn_groups for group in groups):
+        if (used := group.get_metadata_builder().kv_cache_spec.block_size) != size:
+            raise FusionRefused(f"the attention backend splits the KV cache's blocks of {size} tokens into {used}")
 
 
 def _layers(config: Any) -> dict[str, Attention]:

@@ -57,6 +57,7 @@ class Load:
         positions = [torch.arange(source.span.start, source.span.end) for source in self._sources]
         self.positions = torch.cat(positions) if positions else torch.empty(0, dtype=torch.int64)
         self._rotation = self._rotation_of(self.positions)
+        self._rotation_made = model.staging.mark()
         self._spent = [(0.0, 0.0)] * len(model.layers)
         self._layers = [pool.submit(self._prepare_or_fail, index) for index in range(len(model.layers))]
 
@@ -147,16 +148,17 @@ class Load:
         layout = self._model.kv_layout
         started = time.perf_counter()
         shape = (self._rows, layout.kv_heads, layout.head_dim)
-        keys, values = (torch.empty(shape, dtype=self._model.dtype) for _ in range(2))
+        staging = self._model.staging
+        keys, values = (staging.empty(shape, self._model.dtype) for _ in range(2))
         raw_keys, raw_values = self._model.bits(keys), self._model.bits(values)
         for source in self._sources:
             rows = slice(source.row, source.row + source.reader.info.tokens)
             self._read(source, layer, raw_keys[rows].transpose(1, 0, 2), raw_values[rows].transpose(1, 0, 2))
-        keys, values = keys.to(self._model.device), values.to(self._model.device)
         decoded = time.perf_counter()
-        if self._rotation is not None:
-            self._rotation.apply(keys)
-        self._model.settle()
+        with staging.lane(self._rotation_made):
+            keys, values = staging.place(keys), staging.place(values)
+            if self._rotation is not None:
+                self._rotation.apply(keys)
         self._spent[layer] = decoded - started, time.perf_counter() - decoded
         return keys, values
 

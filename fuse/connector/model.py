@@ -9,8 +9,9 @@ from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from fuse.connector.compat import attention_layers, rotary_table
-from fuse.connector.passes import forward
+from fuse.connector.passes import MOST_SEQUENCES, OutsidePasses
 from fuse.connector.probe import probe_layout
+from fuse.connector.staging import staging_for
 from fuse.connector.turning import probe_rotation
 from fuse.paging import slot_mapping
 from fuse.runs import Run, batches
@@ -33,18 +34,19 @@ class PagedModel:
     """
 
     def __init__(self, runner: Any) -> None:
-        self._runner = runner
-        self._config = runner.vllm_config
+        config = runner.vllm_config
         self.device: torch.device = runner.device
+        self.staging = staging_for(self.device)
         self.layers: dict[str, Attention] = attention_layers(runner)
         self.rotary = rotary_table(runner.model)
         first = next(iter(self.layers.values()))
-        self.dtype: torch.dtype = self._config.model_config.dtype
-        self.block_size: int = self._config.cache_config.block_size
+        self.dtype: torch.dtype = config.model_config.dtype
+        self.block_size: int = config.cache_config.block_size
         self.kv_layout = KVLayout(len(self.layers), first.num_kv_heads, first.head_size, _DTYPES[self.dtype])
         self.paged = probe_layout(first, self.block_size, first.num_kv_heads, first.head_size, self.dtype)
-        probe_rotation(runner, self.layers, self.rotary, self.paged)
-        self._batch_limit: int = self._config.scheduler_config.max_num_batched_tokens
+        self._passes = OutsidePasses(runner)
+        probe_rotation(runner, self._passes, self.layers, self.rotary, self.paged)
+        self._batch_limit: int = config.scheduler_config.max_num_batched_tokens
 
     def slots(self, block_ids: Sequence[int], positions: torch.Tensor) -> torch.Tensor:
         table = torch.tensor(block_ids, device=self.device)
@@ -53,6 +55,8 @@ class PagedModel:
     def write(self, layer: Attention, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor) -> None:
         """Write K and V `[tokens, kv_heads, head_dim]` of one layer into their slots, as the backend itself does."""
         layer.impl.do_kv_cache_update(layer, keys, values, layer.kv_cache, slots)
+        self.staging.used(keys)
+        self.staging.used(values)
 
     def bits(self, tensor: torch.Tensor) -> Bits:
         """View a host tensor as the unsigned integers that the store moves."""
@@ -60,18 +64,13 @@ class PagedModel:
         bits: Bits = tensor.view(width).numpy()
         return bits
 
-    def settle(self) -> None:
-        """Wait for the calling thread's device work, before its results are used on another stream."""
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
-
     def recompute(self, runs: Sequence[Run], token_ids: Sequence[int], block_ids: Sequence[int]) -> None:
         """Recompute the tokens of `runs` (sorted, disjoint) in place, each attending to all positions before it.
 
         Every run is handed to the model as a sequence of its own, and all of them share the request's block table: at
         each layer their fresh K/V are written first, then every token attends to what is there, stale or fresh.
         """
-        for batch in batches(runs, self._batch_limit):
+        for batch in self._batches(runs):
             self._forward(batch, token_ids, block_ids)
 
     def queries(
@@ -103,7 +102,7 @@ class PagedModel:
             raise _LayerReached
 
         with self._watching([layer], stop):
-            for batch in batches(runs, self._batch_limit):
+            for batch in self._batches(runs):
                 with suppress(_LayerReached):
                     self._forward(batch, token_ids, block_ids)
         return torch.cat(seen).view(-1, self.kv_layout.kv_heads, self.kv_layout.head_dim)
@@ -127,12 +126,15 @@ class PagedModel:
             for handle in handles:
                 handle.remove()
 
+    def _batches(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
+        return batches(runs, self._batch_limit, MOST_SEQUENCES)
+
     def _forward(self, runs: Sequence[Run], token_ids: Sequence[int], block_ids: Sequence[int]) -> None:
         positions = torch.cat([torch.arange(start, end) for start, end in runs])
         slots = self.slots(block_ids, positions)
         common = self._attention_metadata(runs, positions.to(self.device), slots, block_ids)
         ids = torch.tensor([token_ids[position] for position in positions.tolist()], dtype=torch.int32)
-        forward(self._runner, common, ids.to(self.device), positions.to(self.device))
+        self._passes.run(common, ids.to(self.device), positions.to(self.device))
 
     def _attention_metadata(
         self, runs: Sequence[Run], positions: torch.Tensor, slots: torch.Tensor, block_ids: Sequence[int]

@@ -11,7 +11,7 @@ import torch
 from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
-from fuse.connector.passes import forward
+from fuse.connector.passes import OutsidePasses
 from fuse.errors import FusionRefused
 from fuse.paging import PagedLayout, PagedReader
 from fuse.rope import RotaryTable
@@ -22,7 +22,9 @@ _TURN_LIMIT = 0.05
 position; a layer without rotary positions is off by 1."""
 
 
-def probe_rotation(runner: Any, layers: Mapping[str, Attention], table: RotaryTable, layout: PagedLayout) -> None:
+def probe_rotation(
+    runner: Any, passes: OutsidePasses, layers: Mapping[str, Attention], table: RotaryTable, layout: PagedLayout
+) -> None:
     """Let the model compute one token at many positions, and see that only `table` tells its keys apart.
 
     Each copy is a sequence of its own, in a block of its own. Learned positions change the values; ALiBi, and layers
@@ -35,7 +37,7 @@ def probe_rotation(runner: Any, layers: Mapping[str, Attention], table: RotaryTa
     device = next(iter(layers.values())).kv_cache.device
     positions = _spread_positions(runner.vllm_config, device)
     blocks = torch.arange(len(positions), device=positions.device) + _FIRST_BLOCK
-    _compute_alone(runner, positions, blocks)
+    _compute_alone(runner, passes, positions, blocks)
     base = (blocks * layout.block_stride)[:, None, None]
     reader = PagedReader(base + layout.keys[:1], base + layout.values[:1])
     rotation = table.rotation(positions)
@@ -57,7 +59,7 @@ def _spread_positions(config: Any, device: torch.device) -> torch.Tensor:
     return torch.tensor(positions[:room], device=device)
 
 
-def _compute_alone(runner: Any, positions: torch.Tensor, blocks: torch.Tensor) -> None:
+def _compute_alone(runner: Any, passes: OutsidePasses, positions: torch.Tensor, blocks: torch.Tensor) -> None:
     """Compute one token at each of `positions`, as the first token of the block of the same index."""
     count = len(positions)
     slots = blocks * runner.vllm_config.cache_config.block_size
@@ -77,7 +79,7 @@ def _compute_alone(runner: Any, positions: torch.Tensor, blocks: torch.Tensor) -
         positions=positions,
     )
     token = runner.model_config.get_vocab_size() // 2
-    forward(runner, common, torch.full_like(positions, token, dtype=torch.int32), positions)
+    passes.run(common, torch.full_like(positions, token, dtype=torch.int32), positions)
 
 
 def _relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:

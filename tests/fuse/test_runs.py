@@ -33,9 +33,9 @@ def test_clipping_keeps_the_positions_inside(runs: list[Run], start: int, end: i
     assert count_positions(clip_runs(merged, start, end)) == len(inside)
 
 
-@given(runs_lists, st.integers(1, 20))
-def test_batches_keep_order_and_limit(runs: list[Run], limit: int) -> None:
+@given(runs_lists, st.integers(1, 20), st.integers(1, 5))
+def test_batches_keep_order_and_limits(runs: list[Run], limit: int, most_runs: int) -> None:
     merged = merge_runs(runs)
-    cut = list(batches(merged, limit))
+    cut = list(batches(merged, limit, most_runs))
     assert [position for batch in cut for position in positions(batch)] == positions(merged)
-    assert all(0 < len(positions(batch)) <= limit for batch in cut)
+    assert all(0 < len(positions(batch)) <= limit and len(batch) <= most_runs for batch in cut)
