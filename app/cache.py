@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,12 +12,27 @@ from cascade.types import Document, Passage
 from store.control import VerbResult
 from store.index import ChunkRecord
 from store.keys import ChunkKey, parse_chunk_key
+from store.stats import Contents, StoreStats
 from store.tier import LookupResult
 from store.tiered import TieredStore
 
-VERBS = ("pin", "unpin", "promote", "demote", "prefetch", "evict", "verify", "tag", "untag")
+VERBS: Mapping[str, tuple[str, ...]] = {
+    "pin": ("ttl_s",),
+    "unpin": (),
+    "promote": ("tier", "ttl_s", "after_s"),
+    "demote": ("tier", "after_s"),
+    "prefetch": (),
+    "evict": ("tier", "after_s"),
+    "verify": (),
+    "tag": ("tag",),
+    "untag": ("tag",),
+}
+"""The verbs that act on a target, each with its `Options` besides `dry_run`: `Control` has methods of these names."""
+
 MAX_CHUNKS = 100_000
 """Chunks that one request may act on."""
+
+VERIFIED_AT_ONCE = 100
 
 
 class Documents(Protocol):
@@ -47,12 +62,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the verbs; each verb has those that mean something for it. `tier` None is the verb's own default."""
+    """Options of the verbs; see `VERBS` for who has which. None is the verb's own default."""
 
     tier: str | None = None
     ttl_s: float | None = None
-    after_s: float = 0.0
-    tag: str | None = None
+    after_s: float | None = None
+    tag: str = ""
     dry_run: bool = False
 
 
@@ -116,13 +131,26 @@ class Cache:
             InvalidRequest: as `keys` does, or an option's value is none that the store knows.
             NotFound: a document does not exist.
         """
-        keys = await self.keys(target)
+        if verb not in VERBS:
+            raise InvalidRequest(f"verb {verb!r}: expected one of {', '.join(VERBS)}", param="verb")
+        act: Callable[..., VerbResult] = getattr(self._control, verb)
+        taken = {name: value for name in VERBS[verb] if (value := getattr(options, name)) is not None}
         try:
-            return await asyncio.to_thread(_VERBS[verb], self._store, keys, options)
-        except KeyError:
-            raise InvalidRequest(f"verb {verb!r}: expected one of {', '.join(VERBS)}", param="verb") from None
+            return await asyncio.to_thread(act, await self.keys(target), **taken, dry_run=options.dry_run)
         except ValueError as error:
             raise InvalidRequest(str(error)) from None
+
+    async def verify_all(self, dry_run: bool) -> AsyncIterator[VerbResult]:
+        """Verify every chunk that the index knows, some at a time."""
+        after = ""
+        while page := await self.ls(None, after, VERIFIED_AT_ONCE):
+            after = page[-1].key
+            keys = [record.key for record in page]
+            yield await asyncio.to_thread(self._control.verify, keys, dry_run=dry_run)
+
+    async def overview(self) -> tuple[StoreStats, Contents]:
+        """The store as a whole."""
+        return await asyncio.to_thread(lambda: (self._store.stats(), self._control.contents()))
 
     async def lookup(self, target: Target) -> dict[ChunkKey, LookupResult]:
         """The fastest tier of each chunk."""
@@ -181,56 +209,6 @@ class Cache:
             seconds_saved=math.fsum(record.seconds_saved for record in records),
             pinned=sum(record.pinned_until is not None for record in records),
         )
-
-
-def _tag(store: TieredStore, keys: Sequence[ChunkKey], options: Options) -> VerbResult:
-    return store.control.tag(keys, options.tag or "", dry_run=options.dry_run)
-
-
-def _untag(store: TieredStore, keys: Sequence[ChunkKey], options: Options) -> VerbResult:
-    return store.control.untag(keys, options.tag or "", dry_run=options.dry_run)
-
-
-def _pin(store: TieredStore, keys: Sequence[ChunkKey], options: Options) -> VerbResult:
-    return store.control.pin(keys, options.ttl_s, dry_run=options.dry_run)
-
-
-def _unpin(store: TieredStore, keys: Sequence[ChunkKey], options: Options) -> VerbResult:
-    return store.control.unpin(keys, dry_run=options.dry_run)
-
-
-def _promote(store: TieredStore, keys: Sequence[ChunkKey], options: Options) -> VerbResult:
-    tier = options.tier or "memory"
-    return store.control.promote(keys, tier, ttl_s=options.ttl_s, after_s=options.after_s, dry_run=options.dry_run)
-
-
-def _demote(store: TieredStore, keys: Sequence[ChunkKey], options: Options) -> VerbResult:
-    return store.control.demote(keys, options.tier or "disk", after_s=options.after_s, dry_run=options.dry_run)
-
-
-def _prefetch(store: TieredStore, keys: Sequence[ChunkKey], options: Options) -> VerbResult:
-    return store.control.prefetch(keys, dry_run=options.dry_run)
-
-
-def _evict(store: TieredStore, keys: Sequence[ChunkKey], options: Options) -> VerbResult:
-    return store.control.evict(keys, options.tier, after_s=options.after_s, dry_run=options.dry_run)
-
-
-def _verify(store: TieredStore, keys: Sequence[ChunkKey], options: Options) -> VerbResult:
-    return store.control.verify(keys, dry_run=options.dry_run)
-
-
-_VERBS: dict[str, Callable[[TieredStore, Sequence[ChunkKey], Options], VerbResult]] = {
-    "pin": _pin,
-    "unpin": _unpin,
-    "promote": _promote,
-    "demote": _demote,
-    "prefetch": _prefetch,
-    "evict": _evict,
-    "verify": _verify,
-    "tag": _tag,
-    "untag": _untag,
-}
 
 
 def _no_document(document_id: str) -> NotFound:

@@ -1,6 +1,7 @@
 """Command line ``kvfuse cache``: the verbs over the files, without an engine."""
 
 import asyncio
+import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -8,24 +9,56 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
+from tqdm import tqdm
 
-from app.cache import Cache, Options, Target
+from app.cache import VERBS, Cache, Options, Target
 from app.cli_options import with_settings
 from app.config import Settings
 from app.errors import InvalidRequest
-from app.schemas.cache import ChunkObject, CountReport, DocumentObject, LookupReport, VerbReport
+from app.schemas.cache import (
+    CacheObject,
+    ChunkObject,
+    CountReport,
+    DocumentObject,
+    LookupReport,
+    VerbReport,
+    VerifyReport,
+)
+from store.control import Outcome
 from store.tiered import TieredStore
 
-cli = typer.Typer(help="Look at the stored K/V and move it between tiers.", no_args_is_help=True)
+cli = typer.Typer(
+    help="Look at the stored K/V and move it between tiers. What was put off with --after is carried out by whichever "
+    "process has the store open then, or by the next one to open it.",
+    no_args_is_help=True,
+)
 
 T = TypeVar("T")
-Targets = Annotated[
-    list[str], typer.Argument(metavar="TARGET...", help="Document ids, chunk keys (64 hex digits) or tag:NAME.")
-]
+_TARGET = "Document ids, chunk keys (64 hex digits) or tag:NAME"
+Targets = Annotated[list[str], typer.Argument(metavar="TARGET", help=f"{_TARGET}.")]
+TargetsOrAll = Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=f"{_TARGET}; none: the whole store.")]
 Tier = Annotated[str | None, typer.Option(metavar="memory|disk|remote", help="Tier to move to, or to empty.")]
-Ttl = Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="How long it holds.")]
-After = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Do it that much later.")]
+Ttl = Annotated[float | None, typer.Option("--ttl", metavar="SECONDS", min=0, help="How long it holds.")]
+After = Annotated[float | None, typer.Option("--after", metavar="SECONDS", min=0, help="Do it that much later.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, change nothing.")]
+Tag = Annotated[str, typer.Argument(metavar="NAME", help="Name of the group.")]
+
+_HELP = {
+    "pin": "Keep chunks in the tiers that hold them.",
+    "unpin": "Take pins back.",
+    "promote": "Bring chunks up to a tier (memory); with --ttl they sink to disk again after that time.",
+    "demote": "Let chunks sink to a tier (disk).",
+    "prefetch": "Bring chunks up to memory ahead of their use.",
+    "evict": "Remove chunks from a tier, or from all: they are computed again when needed.",
+    "tag": "Put chunks into a group.",
+    "untag": "Take chunks out of a group.",
+}
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "tier": (Tier, None),
+    "ttl_s": (Ttl, None),
+    "after_s": (After, None),
+    "tag": (Tag, inspect.Parameter.empty),
+}
 
 
 @cli.command()
@@ -50,10 +83,14 @@ def ls(
 
 @cli.command()
 @with_settings
-def stat(settings: Settings, targets: Targets) -> None:
-    """Show chunks in full: one JSON object a line."""
-    for record in _run(settings, lambda cache: cache.stat(parse_targets(targets))):
-        typer.echo(ChunkObject.of(record).model_dump_json())
+def stat(settings: Settings, targets: TargetsOrAll = None) -> None:
+    """Show the store as a whole and whether loading is worth it, or chunks in full: one JSON object a line."""
+    if targets:
+        for record in _run(settings, lambda cache: cache.stat(parse_targets(targets))):
+            typer.echo(ChunkObject.of(record).model_dump_json())
+        return
+    seen = CacheObject.of(*_run(settings, lambda cache: cache.overview()))
+    _show(seen, exclude={"misses": True, "counters": True, "tiers": {name: {"hits"} for name in seen.tiers}})
 
 
 @cli.command()
@@ -66,67 +103,12 @@ def lookup(settings: Settings, targets: Targets) -> None:
 
 @cli.command()
 @with_settings
-def pin(settings: Settings, targets: Targets, ttl: Ttl = None, dry_run: DryRun = False) -> None:
-    """Keep chunks in the tiers that hold them."""
-    _act(settings, "pin", targets, Options(ttl_s=ttl, dry_run=dry_run))
-
-
-@cli.command()
-@with_settings
-def unpin(settings: Settings, targets: Targets, dry_run: DryRun = False) -> None:
-    """Take pins back."""
-    _act(settings, "unpin", targets, Options(dry_run=dry_run))
-
-
-@cli.command()
-@with_settings
-def promote(
-    settings: Settings, targets: Targets, tier: Tier = None, ttl: Ttl = None, after: After = 0, dry_run: DryRun = False
-) -> None:
-    """Bring chunks up to a tier (memory); with --ttl they sink to disk again after that time."""
-    _act(settings, "promote", targets, Options(tier, ttl, after, dry_run=dry_run))
-
-
-@cli.command()
-@with_settings
-def demote(settings: Settings, targets: Targets, tier: Tier = None, after: After = 0, dry_run: DryRun = False) -> None:
-    """Let chunks sink to a tier (disk)."""
-    _act(settings, "demote", targets, Options(tier, after_s=after, dry_run=dry_run))
-
-
-@cli.command()
-@with_settings
-def prefetch(settings: Settings, targets: Targets, dry_run: DryRun = False) -> None:
-    """Bring chunks up to memory ahead of their use."""
-    _act(settings, "prefetch", targets, Options(dry_run=dry_run))
-
-
-@cli.command()
-@with_settings
-def evict(settings: Settings, targets: Targets, tier: Tier = None, after: After = 0, dry_run: DryRun = False) -> None:
-    """Remove chunks from a tier, or from all: they are computed again when needed."""
-    _act(settings, "evict", targets, Options(tier, after_s=after, dry_run=dry_run))
-
-
-@cli.command()
-@with_settings
-def verify(settings: Settings, targets: Targets, dry_run: DryRun = False) -> None:
-    """Decode every copy of the chunks and check it; bad copies are removed."""
-    _act(settings, "verify", targets, Options(dry_run=dry_run))
-
-
-@cli.command()
-@with_settings
-def tag(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME")], targets: Targets) -> None:
-    """Put chunks into a group."""
-    _act(settings, "tag", targets, Options(tag=name))
-
-
-@cli.command()
-@with_settings
-def untag(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME")], targets: Targets) -> None:
-    """Take chunks out of a group."""
-    _act(settings, "untag", targets, Options(tag=name))
+def verify(settings: Settings, targets: TargetsOrAll = None, dry_run: DryRun = False) -> None:
+    """Decode every copy of the chunks and check it; bad copies are removed. Exit code 1 when there was one."""
+    if targets:
+        _act(settings, "verify", targets, Options(dry_run=dry_run))
+    else:
+        _verify_all(settings, dry_run)
 
 
 @cli.command()
@@ -141,6 +123,27 @@ def purge(settings: Settings) -> None:
 def rebuild_index(settings: Settings) -> None:
     """Make the index agree with the files."""
     _show(CountReport(count=_run(settings, lambda cache: cache.rebuild_index())))
+
+
+def _verb(name: str) -> Callable[..., None]:
+    """The command of a verb: its options, and the chunks that it is about."""
+
+    def run(settings: Settings, /, targets: list[str], dry_run: bool, **options: Any) -> None:
+        _act(settings, name, targets, Options(**options, dry_run=dry_run))
+
+    own = [inspect.Parameter("settings", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Settings)]
+    kinds = {option: _OPTIONS[option] for option in VERBS[name]} | {
+        "targets": (Targets, inspect.Parameter.empty),
+        "dry_run": (DryRun, False),
+    }
+    for option, (kind, default) in kinds.items():
+        own.append(inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    return with_settings(run)
+
+
+for _name, _text in _HELP.items():
+    cli.command(_name, help=_text)(_verb(_name))
 
 
 def parse_targets(texts: Sequence[str]) -> Target:
@@ -189,9 +192,28 @@ def _run(settings: Settings, ask: Callable[[Cache], Awaitable[T]]) -> T:
 
 
 def _act(settings: Settings, verb: str, targets: Sequence[str], options: Options) -> None:
-    _show(VerbReport.of(_run(settings, lambda cache: cache.act(verb, parse_targets(targets), options))))
+    result = _run(settings, lambda cache: cache.act(verb, parse_targets(targets), options))
+    _show(VerbReport.of(result))
+    if result.count(Outcome.CORRUPT):
+        raise typer.Exit(1)
 
 
-def _show(report: BaseModel) -> None:
-    fields: dict[str, Any] = report.model_dump(exclude={"object"})
+def _verify_all(settings: Settings, dry_run: bool) -> None:
+    report = VerifyReport(dry_run=dry_run)
+
+    async def verified(cache: Cache) -> None:
+        _, contents = await cache.overview()
+        with tqdm(total=contents.chunks, desc="Verifying", unit="chunk") as bar:
+            async for result in cache.verify_all(dry_run):
+                report.add(result)
+                bar.update(len(result.outcomes))
+
+    _run(settings, verified)
+    _show(report)
+    if report.corrupt:
+        raise typer.Exit(1)
+
+
+def _show(report: BaseModel, exclude: dict[str, Any] | None = None) -> None:
+    fields: dict[str, Any] = report.model_dump(exclude={"object": True, **(exclude or {})})
     typer.echo(json.dumps(fields, indent=2))

@@ -20,7 +20,7 @@ _EVENTS = ("promotions", "demotions", "discards", "refusals", "index_errors", "t
 
 
 class StoreCollector(Collector):
-    """Counters of each process are summed; how full tiers are is taken from the service's own store."""
+    """Counters of each process are summed; what all processes share is taken from the service's own store."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, Mapping[str, Any]] = {}
@@ -37,6 +37,7 @@ class StoreCollector(Collector):
         if not snapshots:
             return
         yield from _tiers(snapshots[0]["tiers"])
+        yield from _break_even(snapshots[0]["break_even"])
         yield from _lookups(snapshots)
         yield from _codec(snapshots)
         yield from _events(snapshots)
@@ -51,6 +52,21 @@ def _tiers(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
         capacity.add_metric([name], tier["capacity_bytes"])
         chunks.add_metric([name], tier["chunks"])
     yield from (used, capacity, chunks)
+
+
+def _break_even(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    load = GaugeMetricFamily("kvfuse_store_load_tokens_per_second", "One thread loading from a tier.", labels=["tier"])
+    prefill = GaugeMetricFamily("kvfuse_store_prefill_tokens_per_second", "The engine computing a prompt.")
+    worth = GaugeMetricFamily("kvfuse_store_worth_loading", "1 where loading beats computing.", labels=["tier"])
+    decided = CounterMetricFamily("kvfuse_store_decisions", "Chunks decided about.", labels=["tier", "decision"])
+    for name, tier in tiers.items():
+        if tier["load_tokens_per_s"] is not None:
+            load.add_metric([name], tier["load_tokens_per_s"])
+        worth.add_metric([name], float(tier["worth_loading"]))
+        decided.add_metric([name, "load"], tier["loaded"])
+        decided.add_metric([name, "compute"], tier["computed"])
+    prefill.add_metric([], max(tier["prefill_tokens_per_s"] for tier in tiers.values()))
+    yield from (load, prefill, worth, decided)
 
 
 def _lookups(snapshots: list[Mapping[str, Any]]) -> Iterator[Metric]:
@@ -76,7 +92,10 @@ def _codec(snapshots: list[Mapping[str, Any]]) -> Iterator[Metric]:
     raw, stored = (sum(snapshot[field] for snapshot in snapshots) for field in ("raw_bytes", "stored_bytes"))
     ratio = GaugeMetricFamily("kvfuse_store_codec_ratio", "Raw bytes for one stored byte, of what was written.")
     ratio.add_metric([], raw / stored if stored else 0.0)
-    yield from (seconds, moved, ratio)
+    backend = GaugeMetricFamily("kvfuse_store_backend", "Who deflates, and why.", labels=["backend", "reason"])
+    for chosen in dict.fromkeys((snapshot["backend"], snapshot["backend_reason"]) for snapshot in snapshots):
+        backend.add_metric(chosen, 1)
+    yield from (seconds, moved, ratio, backend)
 
 
 def _events(snapshots: list[Mapping[str, Any]]) -> Iterator[Metric]:

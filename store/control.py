@@ -71,6 +71,7 @@ class Control:
         self.pinned = marks.pinned
         self.pins = marks.pins
         self.tagged = marks.tagged
+        self.contents = placement.index.contents
 
     def lookup(self, keys: Sequence[ChunkKey]) -> dict[ChunkKey, LookupResult]:
         """The fastest tier that has each chunk, by the files."""

@@ -6,7 +6,7 @@ reading goes by the files alone.
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from store.database import Database, Statement
 from store.index_schema import FILE_NAME, SCHEMA, VERSION
 from store.keys import ChunkKey
 from store.policy import Policy, Use
+from store.stats import Contents
 from store.tally import Tally
 from store.tier import TierEntry
 
@@ -35,11 +36,14 @@ _ADD_CHUNK = """INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONF
     hits = hits + excluded.hits, seconds_saved = seconds_saved + excluded.seconds_saved"""
 _ADD_UNKNOWN = "INSERT INTO chunks VALUES (?, '', '', 0, 0, 0, ?, ?, 0, 0) ON CONFLICT DO NOTHING"
 _ADD_PLACE = "INSERT INTO places (tier, key, bytes) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET bytes = excluded.bytes"
+_ADD_FACT = "INSERT INTO facts VALUES (?, ?) ON CONFLICT DO UPDATE SET value ="
 _SET_PRIORITY = """UPDATE places SET priority = (
     SELECT kv_priority(c.last_used, t.clock, c.hits, c.saved_s, places.bytes)
     FROM chunks c, tiers t WHERE c.key = places.key AND t.name = places.tier) WHERE key = ?"""
 _AGE = """UPDATE tiers SET clock = max(clock, coalesce((SELECT priority FROM places WHERE tier = ?1 AND key = ?2), 0))
     WHERE name = ?1"""
+_CONTENTS = """SELECT count(*), sum(raw_bytes), sum(hits), sum(seconds_saved) FROM chunks c
+    WHERE EXISTS (SELECT 1 FROM places WHERE key = c.key)"""
 _RECORDS = """SELECT c.*,
     (SELECT group_concat(tier || ':' || bytes) FROM places WHERE key = c.key),
     (SELECT max(until) FROM pins WHERE key = c.key AND until > ?),
@@ -154,6 +158,11 @@ class Index:
             name: (chunks, size) for name, chunks, size in self.database.read("SELECT name, chunks, bytes FROM tiers")
         }
 
+    def contents(self) -> Contents:
+        """All chunks that some tier has."""
+        ((chunks, *sums),) = self.database.read(_CONTENTS) or [(0, 0, 0, 0)]
+        return Contents(chunks, *(total or 0 for total in sums))
+
     def used_bytes(self, tier: str) -> int:
         """Bytes of all files of a tier."""
         rows = self.database.read("SELECT bytes FROM tiers WHERE name = ?", (tier,))
@@ -198,16 +207,19 @@ class Index:
         query = f"{_RECORDS} WHERE c.key > ? AND {within} ORDER BY c.key LIMIT ?"
         return [_record(row) for row in self.database.read(query, (time.time(), after, tier, limit))]
 
-    def fact(self, name: str, default: float) -> float:
-        """A number kept under a name."""
-        rows = self.database.read("SELECT value FROM facts WHERE name = ?", (name,))
-        return float(rows[0][0]) if rows else default
+    def facts(self) -> dict[str, float]:
+        """The numbers that processes keep for each other."""
+        return dict(self.database.read("SELECT name, value FROM facts"))
 
-    def set_fact(self, name: str, value: float) -> None:
-        """Keep a number."""
-        self.database.write(
-            ("INSERT INTO facts VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", [(name, value)])
-        )
+    def set_facts(self, facts: Mapping[str, float]) -> None:
+        """Keep numbers under names."""
+        if facts:
+            self.database.write((f"{_ADD_FACT} excluded.value", list(facts.items())))
+
+    def add_to_facts(self, amounts: Mapping[str, float]) -> None:
+        """Add to numbers that begin at 0."""
+        if amounts:
+            self.database.write((f"{_ADD_FACT} value + excluded.value", list(amounts.items())))
 
     def close(self) -> None:
         """Record what was noted and close the file."""

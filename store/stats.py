@@ -28,12 +28,38 @@ class TierStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Contents:
+    """What all processes hold, each chunk once, and what its hits have brought since the index was begun."""
+
+    chunks: int
+    raw_bytes: int
+    hits: int
+    seconds_saved: float
+
+
+@dataclass(frozen=True, slots=True)
+class TierEstimate:
+    """Loading from one tier against computing; the newest of all processes, as far as they have shared it.
+
+    `load_tokens_per_s` is what one thread reads and decodes, None while nobody has measured it; `worth_loading` is what
+    follows for a chunk that is not too small to judge; `loaded` and `computed` count the chunks decided either way.
+    """
+
+    load_tokens_per_s: float | None
+    prefill_tokens_per_s: float
+    worth_loading: bool
+    loaded: int
+    computed: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStats:
     """Whole store. `misses` by `MissReason` value; bytes, seconds and counters are this process's since it started.
 
-    `encode_seconds` and `decode_seconds` are summed over threads' elapsed time; `load_tokens_per_s` is what one thread
-    loads from each tier whose speed is known; `pins` are all that hold now. `counters` has promotions, demotions,
-    evictions, discards, refusals, recovered temporary files, errors of tiers and index, the byte coder's own calls.
+    `encode_seconds` and `decode_seconds` are summed over threads' elapsed time; `break_even` sets loading from each
+    tier against computing, as all processes know it; `pins` are all that hold now. `counters` has promotions,
+    demotions, evictions, discards, refusals, recovered temporary files, errors of tiers and index, the byte coder's own
+    calls.
     """
 
     tiers: Mapping[str, TierStats]
@@ -46,7 +72,7 @@ class StoreStats:
     backend: str
     backend_reason: str
     counters: Mapping[str, int]
-    load_tokens_per_s: Mapping[str, float]
+    break_even: Mapping[str, TierEstimate]
     pins: int
 
     @property

@@ -20,6 +20,12 @@ class Tally:
         with self._lock:
             return self._counts.get(name, 0)
 
+    def take(self) -> dict[str, float]:
+        """All counters, which begin anew."""
+        with self._lock:
+            taken, self._counts = dict(self._counts), defaultdict(float)
+        return taken
+
     def snapshot(self) -> dict[str, float]:
         """Copy of all counters."""
         with self._lock:

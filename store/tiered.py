@@ -13,6 +13,7 @@ from store.codec import Codecs, chain_for
 from store.config import StoreConfig
 from store.control import Control
 from store.errors import StoreFull
+from store.estimates import Estimates
 from store.index import Index, Sighting
 from store.keys import ChunkKey
 from store.marks import Marks
@@ -21,7 +22,7 @@ from store.policy import make_policy
 from store.qatzip import open_deflate
 from store.reader import ChunkReader
 from store.shelf import BAD_FILE, Shelf
-from store.speed import SMALLEST, BreakEven, LoadSpeed
+from store.speed import SMALLEST, BreakEven
 from store.stats import MissReason, StoreStats, TierStats
 from store.tally import Tally
 from store.tier import LookupResult, Tier
@@ -29,8 +30,6 @@ from store.tiers.stack import open_tiers
 from store.transfers import Every, Transfers
 from store.writer import EncodedChunk, encode_chunk
 
-PREFILL_SPEED = "prefill_tokens_per_s"
-DEFAULT_PREFILL_TOKENS_PER_S = 1000.0
 _FETCH_THREADS = 8
 _TRANSFER_THREADS = 2
 
@@ -67,14 +66,13 @@ class TieredStore:
         self._placement = Placement(self._tiers, self._index, self._transfers, self._counters, watermarks)
         self._deflate = open_deflate(config.backend)
         self._codecs = Codecs(self._deflate)
-        self._speed = LoadSpeed()
+        self._estimates = Estimates(self._index)
         self._shelf = Shelf(self._codecs, self._decoded)
         self._encoders = ThreadPoolExecutor(config.threads, "kvfuse-encode") if config.threads > 1 else None
-        self._prefill = self._index.fact(PREFILL_SPEED, DEFAULT_PREFILL_TOKENS_PER_S)
         idle = {"memory": config.memory_idle_s, "disk": config.disk_idle_s}
-        self.control = Control(self._placement, marks, self._shelf, self._transfers, self.saved_s, idle)
+        self.control = Control(self._placement, marks, self._shelf, self._transfers, self._estimates.saved_s, idle)
         self._counters.add("recovered_temporaries", sum(tier.recover() for tier in self._tiers))
-        self._heal_index()
+        self._transfers.start("sweep", self.sweep)
         self._sweeper = Every(config.sweep_s, self.sweep)
 
     def contains_many(self, keys: Iterable[ChunkKey]) -> list[bool]:
@@ -142,23 +140,27 @@ class TieredStore:
 
     def tell_prefill_speed(self, tokens_per_s: float) -> None:
         """Say how fast the engine computes a prompt; what a hit saves is reckoned by it, in every process."""
-        self._prefill = tokens_per_s
-        self._index.set_fact(PREFILL_SPEED, tokens_per_s)
+        self._estimates.tell_prefill(tokens_per_s)
 
     def saved_s(self, tokens: int) -> float:
         """Prefill seconds that `tokens` tokens cost the engine."""
-        return tokens / self._prefill
+        return self._estimates.saved_s(tokens)
 
     def worth_loading(self, tokens: int, tier: str, prefill_tokens_per_s: float | None = None) -> BreakEven:
         """Whether loading a chunk of `tokens` tokens from `tier` is faster than computing it, with both estimates.
 
-        The loading speed is this process's own, of one thread; the prefill speed the one told last unless given.
+        The loading speed is this process's own, of one thread; the prefill speed the one told last unless given. The
+        decision is counted.
         """
-        return self._speed.compare(tokens, tier, prefill_tokens_per_s or self._prefill)
+        return self._estimates.decide(tokens, tier, prefill_tokens_per_s)
 
     def sweep(self) -> None:
-        """Carry out due appointments and sink idle chunks, as every process does by itself every `sweep_s` seconds."""
+        """Carry out due appointments and sink idle chunks.
+
+        Every process does so by itself, in the background, when it opens the store and then every `sweep_s` seconds.
+        """
         self._index.flush()
+        self._estimates.share()
         self._heal_index()
         self.control.sweep()
 
@@ -166,6 +168,7 @@ class TieredStore:
         """Wait for what runs in the background, and bring the index up to date."""
         self._transfers.settle()
         self._index.flush()
+        self._estimates.share()
 
     def stats(self) -> StoreStats:
         """Snapshot; reads totals of the index, not the tiers."""
@@ -183,7 +186,7 @@ class TieredStore:
             backend=self._deflate.backend,
             backend_reason=self._deflate.reason,
             counters=_whole(counters),
-            load_tokens_per_s=self._speed.snapshot(),
+            break_even=self._estimates.of_tiers(tier.name for tier in self._tiers),
             pins=self.control.pins(),
         )
 
@@ -221,8 +224,7 @@ class TieredStore:
         if tier is not self._tiers[0]:
             self._transfers.start(("promote", key), lambda: self._placement.promote(key))
         self._touch(key)
-        saved = self.saved_s(tokens)
-        gained = max(0.0, saved - (self._speed.compare(tokens, tier.name, self._prefill).load_s or 0.0))
+        saved, gained = self.saved_s(tokens), self._estimates.gained_s(tokens, tier.name)
         use = Sighting(reader.info, tier.name, reader.stored_bytes, saved, time.time(), 1, gained)
         if self._index.note(use):
             self._transfers.start("flush", self._index.flush)
@@ -270,7 +272,7 @@ class TieredStore:
         self._io.add("decode_seconds", seconds)
         self._io.add("decoded_bytes", decoded_bytes)
         if reader.info.tokens >= SMALLEST:
-            self._speed.observe(tier, reader.info.tokens / reader.info.layout.layers, seconds)
+            self._estimates.observe(tier, reader.info.tokens / reader.info.layout.layers, seconds)
 
     def _tier_stats(self, tier: Tier, chunks: int, size: int) -> TierStats:
         return TierStats(chunks, size, tier.capacity_bytes, int(self._hits[tier.name]))

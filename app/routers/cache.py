@@ -1,6 +1,5 @@
 """Hot and cold: what the store holds, and verbs by document, chunk or tag."""
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -35,9 +34,9 @@ CacheDep = Annotated[Cache, Depends(get_cache)]
 
 
 @router.get("")
-async def overview(service: ServiceDep) -> CacheObject:
-    """Tiers, pins, misses and speeds."""
-    return CacheObject.of(await asyncio.to_thread(service.store.stats))
+async def overview(cache: CacheDep) -> CacheObject:
+    """Contents, tiers, pins, misses, and whether loading is worth it."""
+    return CacheObject.of(*await cache.overview())
 
 
 @router.get("/chunks")

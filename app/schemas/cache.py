@@ -1,14 +1,15 @@
 """The cache's objects in the API: chunks, documents, tiers, and what a verb came to."""
 
 import math
+from dataclasses import asdict
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.cache import DocumentUsage, Options, Target
-from store.control import VerbResult
+from store.control import Outcome, VerbResult
 from store.index import ChunkRecord
-from store.stats import StoreStats
+from store.stats import Contents, StoreStats
 
 TierName = Literal["memory", "disk", "remote"]
 Verb = Literal["pin", "unpin", "promote", "demote", "prefetch", "evict", "verify", "tag", "untag"]
@@ -41,7 +42,7 @@ class VerbBody(TargetBody):
 
     def options(self) -> Options:
         """As the cache takes them."""
-        return Options(self.tier, self.ttl_s, self.after_s, self.tag, self.dry_run)
+        return Options(self.tier, self.ttl_s, self.after_s, self.tag or "", self.dry_run)
 
 
 class VerbReport(BaseModel):
@@ -145,22 +146,42 @@ class TierObject(BaseModel):
     hits: int
 
 
+class BreakEvenObject(BaseModel):
+    """Loading from a tier against computing, and how often either was chosen; see `store.stats.TierEstimate`."""
+
+    load_tokens_per_s: float | None
+    prefill_tokens_per_s: float
+    worth_loading: bool
+    loaded: int
+    computed: int
+
+
+class ContentsObject(BaseModel):
+    """All stored chunks, each once, and what their hits have brought."""
+
+    chunks: int
+    raw_bytes: int
+    hits: int
+    seconds_saved: float
+
+
 class CacheObject(BaseModel):
-    """The store as the service's own process sees it."""
+    """The whole store; `misses`, `counters` and the tiers' `hits` are those of the process that tells."""
 
     object: Literal["cache"] = "cache"
+    contents: ContentsObject
     tiers: dict[str, TierObject]
+    break_even: dict[str, BreakEvenObject]
     pins: int
     misses: dict[str, int]
-    load_tokens_per_s: dict[str, float]
     backend: str
     backend_reason: str
     counters: dict[str, int]
 
     @classmethod
-    def of(cls, stats: StoreStats) -> Self:
+    def of(cls, stats: StoreStats, contents: Contents) -> Self:
         """The API's view of a snapshot."""
-        return cls.model_validate(stats, from_attributes=True)
+        return cls.model_validate({**asdict(stats), "contents": asdict(contents)})
 
 
 class LookupReport(BaseModel):
@@ -168,6 +189,24 @@ class LookupReport(BaseModel):
 
     object: Literal["cache.lookup"] = "cache.lookup"
     tiers: dict[str, str]
+
+
+class VerifyReport(BaseModel):
+    """What verifying the whole store came to; `corrupt` names the chunks of which a bad copy was found."""
+
+    object: Literal["cache.verified"] = "cache.verified"
+    dry_run: bool
+    chunks: int = 0
+    counts: dict[str, int] = {}
+    corrupt: list[str] = []
+
+    def add(self, result: VerbResult) -> None:
+        """Count in what some of the chunks came to."""
+        for key, outcome in result.outcomes.items():
+            self.chunks += 1
+            self.counts[outcome.value] = self.counts.get(outcome.value, 0) + 1
+            if outcome is Outcome.CORRUPT:
+                self.corrupt.append(key)
 
 
 class CountReport(BaseModel):

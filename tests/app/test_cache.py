@@ -76,6 +76,14 @@ def test_documents_sink_and_come_back(http: httpx.Client, service: FakeService) 
     assert act(http, "evict", documents=["B"])["counts"] == {"pinned": 1, "done": 1, "absent": 1}
     overview = http.get("/v1/cache").json()
     assert (overview["pins"], overview["tiers"]["memory"]["chunks"]) == (2, 2)
+    assert (overview["contents"]["chunks"], overview["contents"]["raw_bytes"]) == (2, 2 * chunk(0).raw_bytes)
+    assert overview["break_even"]["disk"] == {
+        "load_tokens_per_s": None,
+        "prefill_tokens_per_s": 1000.0,
+        "worth_loading": True,
+        "loaded": 0,
+        "computed": 0,
+    }
 
 
 def test_hits_and_seconds_saved_add_up(http: httpx.Client, service: FakeService) -> None:
@@ -128,7 +136,7 @@ def test_bad_requests(http: httpx.Client, verb: str, body: dict[str, Any], statu
 
 
 def test_every_verb_has_a_route() -> None:
-    assert get_args(Verb) == VERBS
+    assert get_args(Verb) == tuple(VERBS)
 
 
 def test_metrics_tell_of_the_store(http: httpx.Client, service: FakeService) -> None:
@@ -143,6 +151,10 @@ def test_metrics_tell_of_the_store(http: httpx.Client, service: FakeService) -> 
         "kvfuse_store_evictions_total 0.0",
         'kvfuse_store_events_total{event="promotions"} 0.0',
         'kvfuse_store_bytes_total{op="read",tier="disk"} 0.0',
+        'kvfuse_store_worth_loading{tier="disk"} 1.0',
+        'kvfuse_store_decisions_total{decision="compute",tier="memory"} 0.0',
+        "kvfuse_store_prefill_tokens_per_second 1000.0",
+        f'kvfuse_store_backend{{backend="software",reason="{service.store.stats().backend_reason}"}} 1.0',
     ):
         assert line in text
     assert "kvfuse_store_used_bytes" in text
@@ -216,6 +228,22 @@ def test_command_line(run: Callable[..., tuple[int, str, str]]) -> None:
     assert json.loads(out)["counts"] == {"done": 2}
     assert json.loads(run("rebuild-index")[1])["count"] == 6
     assert json.loads(run("purge")[1])["count"] == 0
+
+
+def test_the_whole_store_on_the_command_line(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    code, out, _ = run("stat")
+    whole = json.loads(out)
+    assert (code, whole["contents"]["chunks"], whole["tiers"]["disk"]["chunks"]) == (0, 3, 3)
+    assert whole["break_even"]["memory"]["worth_loading"] is True
+    code, out, err = run("verify")
+    assert (code, json.loads(out)["counts"], "3/3" in err) == (0, {"done": 3}, True)
+    damaged = tmp_path / "memory" / chunk(1).key[:2] / f"{chunk(1).key}.kvc"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + bytes([damaged.read_bytes()[-1] ^ 1]))
+    code, out, _ = run("verify", "--dry-run")
+    assert (code, json.loads(out)["corrupt"]) == (1, [chunk(1).key])
+    code, out, _ = run("verify", "A")
+    assert (code, json.loads(out)["counts"]) == (1, {"done": 1, "corrupt": 1})
+    assert run("verify")[0] == 0
 
 
 def test_command_line_mistakes(run: Callable[..., tuple[int, str, str]]) -> None:

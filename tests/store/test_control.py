@@ -11,6 +11,7 @@ import pytest
 from store import KVChunk, LookupResult, StoreConfig, TieredStore
 from store.control import Outcome
 from store.keys import ChunkKey
+from store.stats import Contents
 from tests.store.conftest import FINGERPRINT
 from tests.store.files import read_all
 
@@ -218,6 +219,37 @@ def test_what_hits_save(store: TieredStore, keys: list[ChunkKey], monkeypatch: p
     assert record.saved_s == pytest.approx(0.1)
     assert 0.1 < record.seconds_saved <= 0.2
     estimate = store.worth_loading(64, "memory")
+    assert not store.worth_loading(64, "memory", prefill_tokens_per_s=1e9).worth_loading
     assert estimate.prefill_s == pytest.approx(0.1)
     assert estimate.load_s is not None
-    assert store.stats().load_tokens_per_s["memory"] > 0
+    memory = store.stats().break_even["memory"]
+    assert (memory.prefill_tokens_per_s, memory.worth_loading) == (640.0, True)
+    assert (memory.loaded, memory.computed) == (1, 1)
+    assert memory.load_tokens_per_s == pytest.approx(64 / estimate.load_s)
+    assert store.control.contents() == Contents(3, 3 * record.raw_bytes, 2, pytest.approx(record.seconds_saved))
+
+
+def test_other_processes_see_the_estimates(store: TieredStore, keys: list[ChunkKey], config: StoreConfig) -> None:
+    store.tell_prefill_speed(640.0)
+    store.worth_loading(500, "disk")
+    store.settle()
+    with TieredStore(config) as other:
+        other.worth_loading(500, "disk")
+        other.settle()
+        other.worth_loading(500, "disk")
+        disk = other.stats().break_even["disk"]
+        assert (disk.load_tokens_per_s, disk.prefill_tokens_per_s, disk.loaded) == (None, 640.0, 3)
+        other.tell_prefill_speed(100.0)
+        store.sweep()
+        assert store.saved_s(100) == 1.0
+
+
+def test_what_fell_due_while_no_process_had_the_store_open(
+    store: TieredStore, keys: list[ChunkKey], config: StoreConfig
+) -> None:
+    store.control.demote(keys[:2], "disk", after_s=0.01)
+    store.close()
+    time.sleep(0.02)
+    with TieredStore(config) as again:
+        again.settle()
+        assert where(again, keys) == [DISK, DISK, MEMORY]
