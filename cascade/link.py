@@ -17,14 +17,18 @@ _QUALIFIER = re.compile(r"\s*\([^)]*\)$")  # "Mercury (planet)" is named as "Mer
 def link_bonus(scores: NDArray[np.float64], passages: Sequence[Passage], bonus: float = BONUS) -> NDArray[np.float64]:
     """Raise the passages whose document is named in the text of the best one, to just below it at most.
 
-    `scores` `[passages]` are z-scores. The best passage keeps its place: who is named there comes next.
+    `scores` `[passages]` are z-scores. The best passage keeps its place: who is named there comes next. Passages under
+    its own title are of the same subject and no second step.
     """
     if not len(scores):
         return scores
     at = int(np.argmax(scores))
     top = passages[at]
     raised = np.minimum(scores + bonus, np.nextafter(scores[at], -np.inf))
-    linked = [passage.document_id != top.document_id and _names(top.text, passage.title) for passage in passages]
+    linked = [
+        passage.document_id != top.document_id and passage.title != top.title and _names(top.text, passage.title)
+        for passage in passages
+    ]
     return np.where(linked, np.maximum(scores, raised), scores)
 
 

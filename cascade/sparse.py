@@ -1,4 +1,4 @@
-"""Search by words: BM25 over lower-cased words without English stop words."""
+"""Search by words: BM25 over lower-cased words without English stop words; in capitals (IT, WHO) they are names."""
 
 import re
 from array import array
@@ -22,13 +22,14 @@ _STOP_WORDS = frozenset(STOPWORDS_EN)
 
 def terms(text: str) -> list[str]:
     """The words of a text that BM25 counts."""
-    return [term for term in map(str.lower, _TERM.findall(text)) if term not in _STOP_WORDS]
+    return [term for _, _, term in term_spans(text)]
 
 
 def term_spans(text: str) -> Iterator[tuple[int, int, str]]:
     """Start, end and term of each word of `terms(text)`."""
     for match in _TERM.finditer(text):
-        if (term := match.group().lower()) not in _STOP_WORDS:
+        word = match.group()
+        if (term := word.lower()) not in _STOP_WORDS or (len(word) > 1 and word.isupper()):
             yield match.start(), match.end(), term
 
 

@@ -141,6 +141,18 @@ def test_rare_words_weigh_more() -> None:
     assert unheard > rare > common > none == 0
 
 
+def test_words_in_capitals_are_names_not_stop_words() -> None:
+    assert terms("Call the IT desk: it is open. A WHO office, or none") == [
+        "call",
+        "it",
+        "desk",
+        "open",
+        "who",
+        "office",
+        "none",
+    ]
+
+
 def test_terms() -> None:
     assert terms("The FY25 Form-3676, and 日本!") == ["fy25", "form", "3676", "日", "本"]
 

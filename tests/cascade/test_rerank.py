@@ -140,6 +140,7 @@ def test_the_document_named_in_the_best_passage_comes_second() -> None:
     "other",
     [
         passage("Ferry", "Another part.", document_id="Harbour"),
+        passage("Harbour", "More about the same.", document_id="Harbour-2"),
         passage("Fer", "Too short a name."),
         passage("Ferr", "Only part of a word."),
         passage("Mill", "Not named."),
