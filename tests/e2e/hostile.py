@@ -1,6 +1,7 @@
 """`kv_transfer_params` as a stranger may send them: nonsense, and plans and saves that are nearly right."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from fuse.policies import POLICIES
 from tests.e2e.tiny import PASSAGES, Asked, Reply, Tiny
 
 _HASHES = st.sampled_from(["a" * 64, "", "../../etc/passwd", "A" * 64, "ä" * 64])
-_NUMBERS = st.integers(-3, 200) | st.floats() | st.sampled_from([2**40, True, "7", None])
+_NUMBERS = st.integers(-3, 200) | st.sampled_from([math.inf, -math.inf, math.nan, 1e300, 0.3, 2**40, True, "7", None])
 _LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(max_size=6)
 JSON = st.recursive(
     _LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
