@@ -23,8 +23,10 @@ class Reuse(Enum):
     OUTSIDE = "outside"  # whatever a server outside has cached
 
 
+FULL = "full"
+"""The reference: an ordinary prefill, nothing cached."""
 _ORDINARY = {
-    "full": Reuse.NOTHING,
+    FULL: Reuse.NOTHING,
     "prefix-cache": Reuse.PREFIX,
     "prefix-reordered": Reuse.REORDERED,
     "outside": Reuse.OUTSIDE,
@@ -35,6 +37,25 @@ CONTROL = "unrotated"
 """Reuse without re-rotation, for the gate: an engine that does not differ from it does not re-rotate."""
 _ALONE = {"naive": "none", "cacheblend": "deviation"}
 """Policies over passages computed by themselves: plain reuse and CacheBlend as their own codes do it."""
+MEANINGS = {
+    FULL: "An ordinary prefill of the whole prompt, nothing cached: what all others are compared with.",
+    "prefix-cache": "An ordinary prefill after the same passages were asked about in the same order: the engine's own "
+    "prefix cache at its best.",
+    "prefix-reordered": "The same after the passages were asked about in reversed order: of no use to prefix caching.",
+    "outside": "The server at --engine-url, asked the same tokens; it reuses whatever it has cached.",
+    "naive": "Plain reuse: every passage computed by itself, nothing recomputed.",
+    "cacheblend": "CacheBlend: passages computed by themselves; recomputes the tokens whose values in the second layer "
+    "differ most from a full prefill's.",
+    "none": "Passages from the store, computed behind other text, moved to their places; nothing recomputed.",
+    "boundary": "As none; recomputes the first tokens of every passage.",
+    "deviation": "As none; recomputes what CacheBlend's rule chooses.",
+    "variance": "As none; recomputes the tokens that depended most on what stood before them, as measured at ingest.",
+    "query": "As none; recomputes the tokens that the question attends to.",
+    "hybrid": "As none; recomputes the tokens that the question attends to and that depend on what stands before them.",
+    _RECOMPUTE_ALL: "The fusion path recomputing everything: a self-check, which must equal full.",
+    CONTROL: "As none, with keys left turned to where they were computed: a control, which must be worse.",
+}
+"""What each mode does, for readers of a report."""
 _SHARES = ("budget", "share")
 _TOKENS = "tokens"
 
@@ -88,7 +109,7 @@ def make_arms(modes: Sequence[str], budgets: Sequence[float]) -> list[Arm]:
         raise EvalError(f"unknown mode {', '.join(unknown)}: there are {', '.join(mode_names())}")
     if wrong := [budget for budget in budgets if not 0 < budget <= 1]:
         raise EvalError(f"budget {wrong[0]:g} is outside 0 to 1")
-    arms = [arm for mode in dict.fromkeys(["full", *modes]) for arm in _arms_of(mode, budgets)]
+    arms = [arm for mode in dict.fromkeys([FULL, *modes]) for arm in _arms_of(mode, budgets)]
     return list(dict.fromkeys(arms))
 
 

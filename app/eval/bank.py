@@ -2,16 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
 from app.engine import Engine
 from app.engine_values import Saved
+from app.eval.errors import EvalError
 from app.eval.prompt import Prompt
 from app.language import Language
 from cascade.types import Passage
 from fuse.scheme import IngestScheme, Predecessor
+from store.chunk import KVChunk
 from store.keys import ChunkKey, chunk_key
+
+if TYPE_CHECKING:
+    from store.tiered import TieredStore
 
 _SALT = "kvfuse-eval"
 
@@ -64,3 +70,15 @@ class Bank:
             predecessor = Predecessor(ChunkKey(before.chunk_key), before.token_ids)
         key = ChunkKey(passage.chunk_key)
         return await self._engine.save(self._scheme.steps(key, self.fingerprint, passage.token_ids, predecessor))
+
+
+def stored_chunk(store: "TieredStore", key: ChunkKey, fingerprint: str) -> KVChunk:
+    """A stored chunk whole. Raises EvalError when it is not stored."""
+    reader = store.open(key, fingerprint)
+    if reader is None:
+        raise EvalError(f"chunk {key[:16]} is not stored: it cannot be copied")
+    with reader:
+        info = reader.info
+        return KVChunk(
+            key, fingerprint, info.layout, info.base_position, reader.read(), reader.scores(), info.predecessor
+        )

@@ -43,7 +43,9 @@ def run(
     settings: Settings,
     data: Annotated[list[str], typer.Option(metavar="FILE|NAME", help="Data set; repeatable, or separated by commas.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the run; an interrupted one is continued.")],
-    modes: Annotated[str, typer.Option(help="Separated by commas.")] = "full,prefix-cache,unrotated,none,boundary",
+    modes: Annotated[
+        str, typer.Option(help="Separated by commas.")
+    ] = "full,prefix-cache,naive,cacheblend,unrotated,none,boundary,hybrid",
     budgets: Annotated[str, typer.Option(help="Shares of passage tokens, separated by commas.")] = "0.15",
     passages: Annotated[
         str, typer.Option(help="all: every candidate; cascade: what the service would choose.")
@@ -53,7 +55,13 @@ def run(
     seed: Annotated[int, typer.Option(help="Draws the questions and the order of the modes.")] = 0,
     answer_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 24,
     kl_tokens: Annotated[int, typer.Option(min=0, help="Answer tokens compared with full prefill; 0 for none.")] = 8,
-    engine_url: Annotated[str | None, typer.Option(metavar="URL", help="OpenAI server measured beside.")] = None,
+    engine_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="OpenAI-compatible server of the same model (completions over token ids), measured beside.",
+        ),
+    ] = None,
     fail_if: FailIf = None,
 ) -> None:
     """Ask the same questions in every mode and report. `run` may be left out."""

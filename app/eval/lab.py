@@ -15,10 +15,9 @@ from app.config import Settings
 from app.engine import Engine
 from app.engine_local import LocalEngine
 from app.engine_values import EngineConfig, EngineError, Sampling, Saved
-from app.eval.bank import Bank
+from app.eval.bank import Bank, stored_chunk
 from app.eval.errors import EvalError
 from app.eval.metrics import LogProbs, dense
-from app.eval.misplace import copy_to
 from app.eval.prompt import Prompt
 from app.language import Language
 from cascade.types import Document, MediaType, Passage, SourceText, Stage
@@ -52,17 +51,18 @@ class Answer:
     def stages(self) -> dict[str, float]:
         """Split the time to first token.
 
-        `load` is reading, decoding and re-rotating (they overlap layer by layer in threads), `write` putting the result
-        into the paged cache, `select` choosing tokens, `recompute` recomputing them. `tail` is the rest: the question,
-        scheduling and sampling.
+        `decode` is reading and decoding and `rotate` re-rotating: they overlap in threads, and share the elapsed time
+        of loading as the threads' seconds do. `write` is putting the result into the paged cache, `select` choosing
+        tokens, `recompute` recomputing them, `tail` the rest: the question's prefill, scheduling and sampling.
         """
         if not self.report:
             return {"prefill": self.ttft}
-        load, write, select, recompute = (
-            float(self.report[f"{stage}_s"]) for stage in ("load", "write", "select", "recompute")
-        )
-        tail = self.ttft - load - select - recompute
-        return {"load": load - write, "write": write, "select": select, "recompute": recompute, "tail": tail}
+        seconds = {name: float(self.report[f"{name}_s"]) for name in ("load", "write", "select", "recompute")}
+        loading = seconds.pop("load")
+        decode, rotate = float(self.report["decode_s"]), float(self.report["rotate_s"])
+        turned = (loading - seconds["write"]) * (rotate / (decode + rotate) if rotate else 0.0)
+        split = {"decode": loading - seconds["write"] - turned, "rotate": turned, **seconds}
+        return {**split, "tail": self.ttft - sum(split.values())}
 
 
 class Lab:
@@ -117,7 +117,8 @@ class Lab:
 
     async def store_stats(self) -> Mapping[str, Any]:
         """What the engine's side of the store did since it started, as `StoreStats` fields."""
-        return await self.engine.store_stats()
+        (stats,) = (await self.engine.store_stats()).values()
+        return stats
 
     def layer_bytes(self, passages: Sequence[Passage]) -> dict[str, list[int]]:
         """Stored bytes of K and V by layer, over stored passages."""
@@ -136,15 +137,29 @@ class Lab:
 
     def misplaced(self, prompt: Prompt) -> Prompt:
         """The same prompt over copies of its chunks that claim to have been computed where it uses them."""
+        starts = [len(prompt.head)]
+        for passage in prompt.passages:
+            starts.append(starts[-1] + len(passage.token_ids))
+        changes = [(f"-at-{start}", {"base_position": start}) for start in starts[:-1]]
+        return self._copied(prompt, self._store, changes)
+
+    def uncompressed(self, prompt: Prompt) -> Prompt:
+        """The same prompt over copies of its chunks that are stored as they are."""
+        store = replace(self._store, codec="raw")
+        return self._copied(prompt, store, [("-raw", {}) for _ in prompt.passages])
+
+    def _copied(self, prompt: Prompt, config: StoreConfig, copies: Sequence[tuple[str, Mapping[str, Any]]]) -> Prompt:
+        """Copy each passage's chunk for a purpose of its own, with what it changes, into the store of `config`."""
         from store.tiered import TieredStore
 
-        start, passages = len(prompt.head), list[Passage]()
-        with TieredStore(self._store) as store:
-            for passage in prompt.passages:
-                key = self._ours.key(passage.token_ids, f"-at-{start}")
-                copy_to(store, ChunkKey(passage.chunk_key), prompt.fingerprint, key, start)
+        passages = list[Passage]()
+        with TieredStore(config) as store:
+            for passage, (purpose, changes) in zip(prompt.passages, copies, strict=True):
+                key = self._ours.key(passage.token_ids, purpose)
+                store.put(
+                    replace(stored_chunk(store, ChunkKey(passage.chunk_key), prompt.fingerprint), key=key, **changes)
+                )
                 passages.append(replace(passage, chunk_key=key))
-                start += len(passage.token_ids)
         return replace(prompt, passages=tuple(passages))
 
     async def answer(self, prompt: Prompt, policy: PolicySpec | None, sampling: Sampling, salt: str) -> Answer:

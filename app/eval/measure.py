@@ -2,11 +2,12 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from app.engine_values import Sampling
 from app.eval import metrics
 from app.eval.arms import Arm, Reuse
+from app.eval.asking import ask, chunks_for
 from app.eval.data import Question
 from app.eval.flops import PrefillCost
 from app.eval.lab import Answer, Lab
@@ -17,7 +18,6 @@ from app.eval.records import AnswerRecord
 from cascade.types import Passage
 
 _STOPS = {"few": ("\n",), "chat": ()}
-_WARM_UP = "Say yes."
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Measurer:
 
         retrieve_s: seconds that choosing the passages took, part of every arm's time to first token.
         """
-        prompts = {arm: await self._prompt_of(arm, prompt) for arm in self._arms}
+        prompts = {arm: await chunks_for(self._lab, arm, prompt) for arm in self._arms}
         answers = await self._timed(question, prompts)
         full = answers[self._arms[0]]
         reference = await self._reference(question, prompt)
@@ -67,11 +67,6 @@ class Measurer:
             await self._record(question, prompts[arm], arm, answers[arm], full, reference, retrieve_s)
             for arm in self._arms
         ]
-
-    async def _prompt_of(self, arm: Arm, prompt: Prompt) -> Prompt:
-        if arm.reuse is Reuse.ALONE:
-            return await self._lab.alone(prompt)
-        return self._lab.misplaced(prompt) if arm.reuse is Reuse.MISPLACED else prompt
 
     async def _timed(self, question: Question, prompts: Mapping[Arm, Prompt]) -> dict[Arm, Answer]:
         order = list(self._arms)
@@ -83,12 +78,7 @@ class Measurer:
         if arm.reuse is Reuse.OUTSIDE:
             assert self._outside is not None
             return await self._outside.answer(prompt, sampling)
-        salt = self._salt(question, arm, "timed")
-        if arm.reuse in (Reuse.PREFIX, Reuse.REORDERED):
-            order = prompt.passages if arm.reuse is Reuse.PREFIX else prompt.passages[::-1]
-            earlier = replace(prompt, passages=order, tail=tuple(self._lab.language.plain.encode(_WARM_UP)))
-            await self._lab.answer(earlier, None, Sampling(1), salt)
-        return await self._lab.answer(prompt, arm.policy(prompt), sampling, salt)
+        return await ask(self._lab, arm, prompt, sampling, self._salt(question, arm, "timed"))
 
     async def _reference(self, question: Question, prompt: Prompt) -> _Reference:
         """Take full prefill's most likely token again and again, up to the end of its answer."""

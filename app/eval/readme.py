@@ -56,16 +56,17 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 def _section(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"**{result['title']}**"
-    yield _table(result["rows"])
+    for name in dict.fromkeys(row.get("table", "") for row in result["rows"]):
+        yield _table(name, [row for row in result["rows"] if row.get("table", "") == name])
     if result["bars"]:
         yield "\n".join(f"- {_bar(bar)}" for bar in result["bars"])
     if result["notes"]:
         yield "\n".join(result["notes"])
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row["figures"]))
-    lines = [["", *columns], ["---", *("---:" for _ in columns)]]
+    lines = [[title, *columns], ["---", *("---:" for _ in columns)]]
     for row in rows:
         name = f"{row['name']} (baseline)" if row["baseline"] else row["name"]
         lines.append([name, *(str(Figure(**row["figures"][c])) if c in row["figures"] else "" for c in columns)])

@@ -10,30 +10,33 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from app.eval import charts
+from app.eval.arms import FULL, MEANINGS
 from app.eval.figures import figures, overall
 from app.eval.records import AnswerRecord, QuestionRecord, ResultFile
 from app.eval.summary import by_arm
 
 _TEMPLATE = "report.html.jinja"
 _WORST = 6
+_CARDS = 6
 
 _CHARTS: tuple[tuple[charts.Chart, str, str], ...] = (
     (
         charts.quality_against_time,
         "Quality against speed",
         "Up and to the left is better. Height: word overlap (F1) with the answer that an ordinary full prefill gives, "
-        "with its 95 % interval. The dotted line joins the modes that no other beats in both.",
+        "with its 95 % interval. A line joins the budgets of a mode. The dotted line joins what nothing beats in both.",
     ),
     (
         charts.time_breakdown,
         "Where the time to the first token goes",
-        "Mean of each part. Reading, decoding and re-rotating overlap in threads, so they are one part; so is an "
-        "ordinary prefill.",
+        "Mean of each part. Decoding and re-rotating overlap in threads and share their elapsed time; an ordinary "
+        "prefill is one part.",
     ),
     (
         charts.time_by_length,
         "Growth with the length of the context",
-        "One dot a request. The flatter the line, the less a longer context costs.",
+        "One dot a request. The flatter the line, the less a longer context costs. Budgets of a mode differ by dashes; "
+        "a click on a name hides it.",
     ),
     (
         charts.kl_distribution,
@@ -53,28 +56,32 @@ _CHARTS: tuple[tuple[charts.Chart, str, str], ...] = (
     ),
 )
 
-_COLUMNS: tuple[tuple[str, str, str], ...] = (
-    ("f1", "F1", ".3f"),
-    ("em", "exact", ".3f"),
-    ("contains", "contains", ".3f"),
-    ("rouge_l", "ROUGE-L", ".3f"),
-    ("f1_vs_full", "F1 vs full", ".3f"),
-    ("agreement", "same top token", ".3f"),
-    ("kl_mean", "KL mean", ".4f"),
-    ("kl_p50", "KL median", ".4f"),
-    ("kl_p95", "KL p95", ".4f"),
-    ("kl_worst_question", "KL worst question", ".4f"),
-    ("ttft_p50", "TTFT p50 s", ".3f"),
-    ("ttft_p95", "TTFT p95 s", ".3f"),
-    ("ttft_p99", "TTFT p99 s", ".3f"),
-    ("speedup_p50", "speed-up p50", ".2f"),
-    ("inter_token_p50", "inter-token p50 s", ".4f"),
-    ("inter_token_p95", "inter-token p95 s", ".4f"),
-    ("reused", "tokens reused", ".0f"),
-    ("recomputed", "recomputed", ".0f"),
-    ("computed", "computed", ".0f"),
-    ("flops_share", "share of prefill FLOPs", ".1%"),
-)
+_COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "with the accepted answers": (
+        ("f1", "F1", ".3f"),
+        ("em", "exact", ".3f"),
+        ("contains", "contains", ".3f"),
+        ("rouge_l", "ROUGE-L", ".3f"),
+    ),
+    "with full prefill's answer": (
+        ("f1_vs_full", "F1", ".3f"),
+        ("agreement", "same top token", ".3f"),
+        ("kl_mean", "KL mean", ".4f"),
+        ("kl_p50", "KL median", ".4f"),
+        ("kl_p95", "KL p95", ".4f"),
+        ("kl_worst_question", "KL worst question", ".4f"),
+    ),
+    "time to first token, s": (("ttft_p50", "p50", ".3f"), ("ttft_p95", "p95", ".3f"), ("ttft_p99", "p99", ".3f")),
+    "full over it": (("speedup_p50", "p50", ".2f"),),
+    "between tokens, s": (("inter_token_p50", "p50", ".4f"), ("inter_token_p95", "p95", ".4f")),
+    "prompt tokens": (
+        ("reused", "reused", ".0f"),
+        ("recomputed", "recom- puted", ".0f"),
+        ("computed", "com- puted", ".0f"),
+    ),
+    "FLOPs": (("flops_share", "of full", ".1%"),),
+}
+_FLAT = tuple(column for columns in _COLUMNS.values() for column in columns)
 
 
 @dataclass(frozen=True)
@@ -96,10 +103,12 @@ def write_report(out: Path, summary: Mapping[str, Any]) -> Path:
         summary=summary,
         plotly=get_plotlyjs(),
         charts=_charts(summary, answers),
-        columns=[(label, format) for _, label, format in _COLUMNS],
+        groups=[(title, len(columns)) for title, columns in _COLUMNS.items()],
+        columns=[(label, format) for _, label, format in _FLAT],
         tables={name: _table(arms) for name, arms in summary["datasets"].items()},
         examples=_worst(answers, questions),
-        arms=list(overall(summary)),
+        cards=_cards(overall(summary)),
+        meanings=_meanings(overall(summary)),
     )  # fmt: skip
     path = out / "report.html"
     path.write_text(page, encoding="utf-8")
@@ -112,6 +121,17 @@ def _environment() -> Environment:
     )
     environment.filters["figure"] = lambda value, format: "–" if value is None else f"{value:{format}}"
     return environment
+
+
+def _cards(arms: Mapping[str, Any]) -> list[tuple[str, dict[str, float]]]:
+    """Full prefill and what no other arm beats in both speed and quality."""
+    names = dict.fromkeys([*(name for name in arms if name == FULL), *charts.pareto_front(arms)])
+    return [(name, figures(arms[name])) for name in list(names)[:_CARDS]]
+
+
+def _meanings(arms: Mapping[str, Any]) -> dict[str, str]:
+    """What each mode of the run does."""
+    return {mode: MEANINGS[mode] for mode in dict.fromkeys(arm["mode"] for arm in arms.values())}
 
 
 def _charts(summary: Mapping[str, Any], answers: Sequence[AnswerRecord]) -> list[dict[str, str]]:
@@ -128,7 +148,7 @@ def _table(arms: Mapping[str, Any]) -> list[tuple[str, int, list[float | None]]]
     rows = []
     for name, arm in arms.items():
         values = figures(arm)
-        rows.append((name, arm["n"], [values.get(column) for column, _, _ in _COLUMNS]))
+        rows.append((name, arm["n"], [values.get(column) for column, _, _ in _FLAT]))
     return rows
 
 

@@ -1,8 +1,6 @@
 """A run: every arm on every question in one process; resumable from `results.jsonl`."""
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,17 +14,17 @@ from app.eval.data import Question, load_questions
 from app.eval.errors import EvalError
 from app.eval.lab import Lab
 from app.eval.library import Found, Library, all_passages
-from app.eval.machine import describe_machine
 from app.eval.measure import Measurer, Probe
-from app.eval.outside import OutsideEngine
+from app.eval.outside import OutsideEngine, outside_engine
 from app.eval.prompt import FORMATS, Prompt
 from app.eval.records import QuestionRecord, Record, ResultFile
+from app.eval.run_file import RunFile
+from app.eval.running import run_to_end
 from app.eval.scratch import Scratch
 from app.eval.store_use import store_use
 from cascade.types import Passage
 
 PASSAGES = ("all", "cascade")
-RUN_SCHEMA = "kvfuse-run/1"
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,7 @@ class Run:
 
     def waiting(self) -> list[Question]:
         """Claim the folder; return the questions that it holds no result of. Raises EvalError as `measure` does."""
-        self._out.mkdir(parents=True, exist_ok=True)
-        self._claim()
+        RunFile(self._out).claim(asdict(self._spec), self._of_settings())
         finished = self.results.resume()
         return [question for question in self._questions if (question.dataset, question.id) not in finished]
 
@@ -92,20 +89,6 @@ class Run:
             for question in waiting:
                 self.results.append(await asker.ask(question))
                 bar.update()
-
-    def _claim(self) -> None:
-        """Write `run.json`, or check that the one there is of this spec and model."""
-        path = self._out / "run.json"
-        ours = json.loads(
-            json.dumps({"schema": RUN_SCHEMA, "spec": asdict(self._spec), "settings": self._of_settings()})
-        )
-        if path.exists():
-            theirs = json.loads(path.read_text(encoding="utf-8"))
-            differing = [name for part in ("spec", "settings") for name in _differing(ours[part], theirs.get(part, {}))]
-            if differing:
-                raise EvalError(f"{self._out} holds a run that differs in {', '.join(differing)}: choose another --out")
-            return
-        path.write_text(json.dumps(ours | {"machine": describe_machine()}, indent=1) + "\n", encoding="utf-8")
 
     def _of_settings(self) -> dict[str, Any]:
         settings = self._settings
@@ -128,7 +111,7 @@ class Run:
         spec = self._spec
         async with AsyncExitStack() as stack:
             folder = stack.enter_context(Scratch())
-            outside = await _connect(stack, spec.engine_url) if spec.engine_url else None
+            outside = await stack.enter_async_context(outside_engine(spec.engine_url)) if spec.engine_url else None
             lab = await stack.enter_async_context(Lab.open(self._settings, folder))
             library = await self._library(stack, lab, folder) if spec.passages == "cascade" else None
             yield Asker.of(spec, lab, library, outside)
@@ -197,7 +180,7 @@ class Asker:
 def run_eval(spec: RunSpec, settings: Settings, out: Path) -> Run:
     """Measure a run to its end."""
     run = Run(spec, settings, out)
-    asyncio.run(run.measure())
+    run_to_end(run.measure())
     return run
 
 
@@ -216,14 +199,3 @@ def _question_record(question: Question, found: Found) -> QuestionRecord:
 
 def _passage(passage: Passage, document: str) -> dict[str, str]:
     return {"document": document, "title": passage.title, "text": passage.text}
-
-
-async def _connect(stack: AsyncExitStack, url: str) -> OutsideEngine:
-    outside = OutsideEngine(url)
-    stack.push_async_callback(outside.close)
-    await outside.connect()
-    return outside
-
-
-def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> Sequence[str]:
-    return [name for name in ours if ours[name] != theirs.get(name)]

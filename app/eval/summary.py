@@ -15,6 +15,7 @@ from app.eval.bootstrap import bootstrap, paired_difference
 from app.eval.figures import EVERYTHING
 from app.eval.gate import judge
 from app.eval.records import AnswerRecord, QuestionRecord, ResultFile
+from app.eval.run_file import RunFile
 from app.eval.store_use import add_up
 
 SCHEMA = "kvfuse-eval/1"
@@ -41,13 +42,13 @@ def summarise(out: Path) -> dict[str, Any]:
     Raises:
         EvalError: there is no run, or its results are damaged.
     """
-    run = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    run = RunFile(out).read()
     records = list(ResultFile(out / "results.jsonl").read())
     questions = [record for record in records if isinstance(record, QuestionRecord)]
     answers = [record for record in records if isinstance(record, AnswerRecord)]
     summary: dict[str, Any] = {
         "schema": SCHEMA,
-        "run": {name: run[name] for name in ("spec", "settings", "machine")},
+        "run": run,
         "questions": len(questions),
         "left_out": [{"id": asked.id, "reason": asked.left_out} for asked in questions if asked.left_out],
         "datasets": {name: _arms(of_dataset) for name, of_dataset in _by_dataset(answers).items()},

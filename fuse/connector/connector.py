@@ -21,6 +21,7 @@ from vllm.v1.attention.backend import AttentionMetadata
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from fuse.connector.metadata import FuseMetadata, Verdict
+from fuse.connector.orphan import end_with_parent
 from fuse.connector.scheduler import FuseScheduler
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class FuseConnector(KVConnectorBase_V1):
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
         super().__init__(vllm_config, role, kv_cache_config)
+        if role is KVConnectorRole.SCHEDULER:
+            end_with_parent()
         self._scheduler = FuseScheduler()
         self.attached: FuseWorker | None = None
         self.verdict = Verdict(

@@ -1,4 +1,4 @@
-"""Issue 2's numbers: a fused request over 10 passages of about 300 tokens against an ordinary prefill."""
+"""Issue 5's times to first token: fused requests against an ordinary prefill, by length of the context."""
 
 from pathlib import Path
 
@@ -9,11 +9,10 @@ from app.eval.bench.registry import find_bench
 
 
 @pytest.mark.bench
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_ttft(kvfuse_home: Path) -> None:
     result = find_bench("ttft").run(load_settings(home=kvfuse_home))
     print(f"\n{result.table()}\nwritten to {result.save()}")
-    assert {row.name for row in result.rows if row.baseline} == {"ordinary prefill"}
     for row in result.rows:
-        if not row.baseline:
+        if "reused" in row.figures:
             assert row.figures["reused"].median > 0, f"{row.name} reused nothing"

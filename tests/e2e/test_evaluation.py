@@ -1,25 +1,34 @@
-"""The evaluation on a real engine: sound fusion passes its gate, broken fusion does not, a broken run resumes."""
+"""The evaluation on a real engine: sound fusion passes its gate, broken fusion does not, a killed run resumes."""
 
 import asyncio
-import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import psutil
 import pytest
+from fastapi import FastAPI
 
 from app.config import Settings, load_settings
 from app.engine_values import Saved
+from app.eval.bank import stored_chunk
+from app.eval.cli import EXIT_GATE
+from app.eval.data import load_questions
+from app.eval.errors import EvalError
 from app.eval.lab import Lab
+from app.eval.library import Library
+from app.eval.outside import outside_engine
 from app.eval.prompt import make_prompt
-from app.eval.records import AnswerRecord, Record
+from app.eval.records import AnswerRecord, QuestionRecord, Record, ResultFile
 from app.eval.runner import Asker, Run, RunSpec
 from app.eval.summary import summarise
+from cascade.embed import Embedder
 from cascade.types import Passage
-from store.chunk import KVChunk
+from store.keys import ChunkKey
 from store.tiered import TieredStore
+from tests.e2e.completions import completions_served, serving
 from tests.e2e.lab import Lab as Parts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
@@ -53,14 +62,9 @@ class UnrotatedLab(Lab):
 
 def move(store: TieredStore, passage: Passage, fingerprint: str, start: int) -> None:
     """Change the position that a stored chunk says it was computed at, and nothing else."""
-    with store.open(passage.chunk_key, fingerprint) as reader:
-        info = reader.info
-        layout = info.layout
-        data = np.empty((layout.layers, 2, layout.kv_heads, info.tokens, layout.head_dim), layout.dtype.bits)
-        for layer in range(layout.layers):
-            reader.read_layer(layer, data[layer, 0], data[layer, 1])
-    store.delete(info.key)
-    store.put(KVChunk(info.key, info.fingerprint, layout, start, data))
+    chunk = stored_chunk(store, ChunkKey(passage.chunk_key), fingerprint)
+    store.delete(chunk.key)
+    store.put(replace(chunk, base_position=start))
 
 
 @pytest.fixture
@@ -71,12 +75,12 @@ def settings(kvfuse_home: Path) -> Settings:
 def measured(record: Record) -> dict[str, Any]:
     """A record without what the clock says."""
     fields = asdict(record)
-    return {name: value for name, value in fields.items() if name not in ("times", "gaps", "select_s")}
+    return {name: value for name, value in fields.items() if name not in ("times", "gaps", "select_s", "store")}
 
 
-async def run_on(lab: Lab, settings: Settings, out: Path, spec: RunSpec = SPEC) -> Run:
+async def run_on(lab: Lab, settings: Settings, out: Path, spec: RunSpec = SPEC, **parts: Any) -> Run:
     run = Run(spec, settings, out)
-    await run.work_off(Asker.of(spec, lab))
+    await run.work_off(Asker.of(spec, lab, **parts))
     return run
 
 
@@ -84,13 +88,13 @@ def lab_of(parts: Parts, kind: type[Lab] = Lab) -> Lab:
     return kind(parts.engine, parts.language, parts.store, 300)
 
 
+def answers_of(run: Run) -> list[AnswerRecord]:
+    return [record for record in run.results.read() if isinstance(record, AnswerRecord)]
+
+
 async def test_sound_fusion_passes_the_gate(lab: Parts, settings: Settings, tmp_path: Path) -> None:
     run = await run_on(lab_of(lab), settings, tmp_path)
     summary = summarise(tmp_path)
-    from app.eval.figures import figures, overall
-
-    for name, arm in overall(summarise(tmp_path)).items():
-        print(name, {k: round(v, 3) for k, v in figures(arm).items() if k[:2] in ("kl", "f1", "ag")})
     arms = summary["datasets"]["planted-needle:4x80"]
     assert summary["gate"]["failures"] == []
     assert arms["full-recompute"]["kl"]["max"] < 0.02
@@ -98,10 +102,13 @@ async def test_sound_fusion_passes_the_gate(lab: Parts, settings: Settings, tmp_
     assert arms["boundary@0.15"]["tokens"]["reused"] > 0
     assert arms["prefix-cache"]["tokens"]["reused"] > 0
     assert arms["full"]["tokens"]["reused"] == 0
-    for record in run.results.read():
-        if isinstance(record, AnswerRecord):
-            stages = sum(seconds for stage, seconds in record.times.items() if stage != "ttft")
-            assert stages == pytest.approx(record.times["ttft"])
+    for record in answers_of(run):
+        assert sum(record.times.values()) == pytest.approx(2 * record.times["ttft"])  # the stages add up to it
+    store = summary["store"]
+    assert store["encode_mb_s"] > 0
+    assert store["decode_mb_s"] > 0
+    assert store["hits"]["memory"] > 0
+    assert (store["backend"], store["saved"] > 0.3) == ("software", True)
 
 
 async def test_fusion_without_rotation_is_caught(lab: Parts, settings: Settings, tmp_path: Path) -> None:
@@ -109,33 +116,100 @@ async def test_fusion_without_rotation_is_caught(lab: Parts, settings: Settings,
     assert isinstance(broken, UnrotatedLab)
     broken.parts = lab
     await run_on(broken, settings, tmp_path, ROTATION)
-    from app.eval.figures import figures, overall
-
-    for name, arm in overall(summarise(tmp_path)).items():
-        print(name, {k: round(v, 3) for k, v in figures(arm).items() if k[:2] in ("kl", "f1", "ag")})
     summary = summarise(tmp_path)
     assert any("keys are not re-rotated" in failure for failure in summary["gate"]["failures"])
     assert summary["datasets"]["planted-needle:4x80"]["full-recompute"]["kl"]["max"] < 0.02
 
 
-async def test_an_interrupted_run_resumed_equals_an_unbroken_one(
-    lab: Parts, settings: Settings, tmp_path: Path
+async def test_rivals_reuse_passages_that_saw_nothing(lab: Parts, settings: Settings, tmp_path: Path) -> None:
+    measuring = lab_of(lab)
+    made = measuring.passages("d", "", load_questions(["planted-needle:2x60"], 1)[0].docs[0].text)
+    await measuring.bank(made)
+    prompt = make_prompt(lab.language, "chat", "?", made)
+    alone = await measuring.alone(prompt)
+    with TieredStore(lab.store) as store:
+        ours, theirs = (
+            stored_chunk(store, ChunkKey(each.passages[0].chunk_key), each.fingerprint) for each in (prompt, alone)
+        )
+    assert theirs.base_position == 1  # behind the first token alone
+    assert ours.base_position > 50  # behind head and context
+    assert (theirs.data != ours.data).any()
+    run = await run_on(measuring, settings, tmp_path, replace(BRIEF, modes=("naive", "cacheblend"), limit=1))
+    recomputed = {record.arm: record.tokens["recomputed"] for record in answers_of(run)}
+    assert recomputed["naive"] == 0 < recomputed["cacheblend@0.15"]
+
+
+async def test_the_cascade_chooses_the_passages(
+    lab: Parts, settings: Settings, embedder_dir: Path, tmp_path: Path
 ) -> None:
-    whole = await run_on(lab_of(lab), settings, tmp_path / "whole", BRIEF)
-    broken = Run(BRIEF, settings, tmp_path / "broken")
-    working = asyncio.create_task(broken.work_off(Asker.of(BRIEF, lab_of(lab))))
-    results = tmp_path / "broken" / "results.jsonl"
-    while not results.exists() or not results.read_text():
+    measuring, spec = lab_of(lab), replace(BRIEF, passages="cascade", modes=("none",), kl_tokens=0)
+    async with Library.open(measuring, tmp_path, Embedder(embedder_dir), settings) as library:
+        for question in load_questions(spec.data, spec.limit, spec.seed):
+            await library.add(question.docs)
+        run = await run_on(measuring, settings, tmp_path / "run", spec, library=library)
+    found = summarise(tmp_path / "run")["cascade"]["planted-needle:4x80"]
+    assert (found["n"], found["gold_passed_on"], found["recall_at"]["20"]) == (2, 1, 1)
+    assert found["passages_passed_on"] < 8  # of the two questions' eight
+    for record in answers_of(run):
+        assert record.times["retrieve"] > 0
+        assert sum(record.times.values()) == pytest.approx(2 * record.times["ttft"])
+
+
+async def test_a_server_outside_is_measured_beside(lab: Parts, settings: Settings, tmp_path: Path) -> None:
+    async with completions_served(lab.engine) as url:
+        spec = replace(BRIEF, modes=("none",), kl_tokens=0, engine_url=url)
+        async with outside_engine(url) as outside:
+            run = await run_on(lab_of(lab), settings, tmp_path, spec, outside=outside)
+    arms = summarise(tmp_path)["datasets"]["planted-needle:4x80"]
+    assert arms["outside"]["quality"]["f1_vs_full"]["mean"] == 1  # the same model over the same token ids
+    assert arms["outside"]["tokens"]["reused"] == 0
+    assert all(record.gaps for record in answers_of(run) if record.arm == "outside")
+
+
+async def test_a_server_outside_that_cannot_answer_is_named() -> None:
+    async with serving(FastAPI()) as url:
+        with pytest.raises(EvalError, match=rf"{url}: .*404"):
+            await outside_engine(url).__aenter__()
+    with pytest.raises(EvalError, match=rf"{url}: Connection error"):
+        await outside_engine(url).__aenter__()
+
+
+async def test_a_run_killed_in_the_middle_and_resumed_equals_an_unbroken_one(
+    lab: Parts, settings: Settings, kvfuse_home: Path, tmp_path: Path
+) -> None:
+    """The command itself, killed by the signal that nothing can catch; the unbroken run is this process's."""
+    settings = settings.model_copy(update={"max_num_batched_tokens": 512})
+    spec = replace(BRIEF, limit=3)
+    whole = await run_on(lab_of(lab), settings, tmp_path / "whole", spec)
+    out = tmp_path / "broken"
+    command = [sys.executable, "-m", "app.cli", "eval", "--data", ",".join(spec.data), "--modes", ",".join(spec.modes)]
+    command += ["--limit", "3", "--answer-tokens", "6", "--kl-tokens", "2", "--out", str(out)]
+    command += ["--max-num-batched-tokens", "512", "--home", str(kvfuse_home), "--kv-cache-gib", "0.5"]
+    command += ["--fail-if", "boundary.agreement<2"]
+    killed = await asyncio.create_subprocess_exec(*command)
+    while not finished(out):
+        assert killed.returncode is None, "the run ended before it was killed"
         await asyncio.sleep(0.01)
-    working.cancel()
-    await asyncio.gather(working, return_exceptions=True)
-    with results.open("a") as end:
-        end.write(json.dumps({"kind": "answer", "id": "torn"})[:-4])
-    assert 0 < len(broken.waiting()) < 2
-    resumed = await run_on(lab_of(lab), settings, tmp_path / "broken", BRIEF)
-    assert [measured(record) for record in resumed.results.read()] == [
+    engine = psutil.Process(killed.pid).children(recursive=True)
+    killed.kill()
+    await killed.wait()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, engine, 60)
+    assert engine
+    assert not alive, "the engine outlived the run"
+    assert 0 < len(finished(out)) < 3
+    resumed = await asyncio.create_subprocess_exec(*command)
+    assert await resumed.wait() == EXIT_GATE  # measured to its end, then judged by --fail-if
+    assert finished(out) == finished(tmp_path / "whole")
+    assert [measured(record) for record in ResultFile(out / "results.jsonl").read()] == [
         measured(record) for record in whole.results.read()
     ]
+
+
+def finished(out: Path) -> list[str]:
+    """Ids of the questions that a run has finished."""
+    results = out / "results.jsonl"
+    records = ResultFile(results).read() if results.exists() else ()
+    return [record.id for record in records if isinstance(record, QuestionRecord)]
 
 
 async def test_a_folder_of_another_run_is_refused(lab: Parts, settings: Settings, tmp_path: Path) -> None:

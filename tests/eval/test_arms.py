@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.eval.arms import Arm, Reuse, make_arms
+from app.eval.arms import MEANINGS, Arm, Reuse, make_arms, mode_names
 from app.eval.errors import EvalError
 from app.eval.flops import PrefillCost
 from app.eval.prompt import Prompt
@@ -44,6 +44,10 @@ def test_an_unknown_mode_is_refused_with_the_list() -> None:
         make_arms(["none", "clairvoyant"], [0.1])
     with pytest.raises(EvalError, match=r"budget 1\.5 is outside"):
         make_arms(["none"], [1.5])
+
+
+def test_every_mode_is_explained() -> None:
+    assert set(MEANINGS) == set(mode_names())
 
 
 def test_prefill_share_by_hand() -> None:

@@ -15,8 +15,10 @@ from app.eval.compare import compare
 from app.eval.errors import EvalError
 from app.eval.figures import figures, overall
 from app.eval.gate import Condition, check
+from app.eval.lab import Answer
 from app.eval.records import ResultFile
 from app.eval.report import write_report
+from app.eval.run_file import RunFile
 from app.eval.store_use import store_use
 from app.eval.summary import summarise
 from tests.eval.made_up import answer, question, records, write_run
@@ -56,6 +58,17 @@ def test_the_store_s_part_by_hand(tmp_path: Path) -> None:
     assert (store["encode_mb_s"], store["decode_mb_s"]) == (pytest.approx(3), pytest.approx(12))
     assert (store["hits"], store["misses"]) == ({"memory": 14, "disk": 0}, {"corrupt": 2})
     assert (store["backend"], store["backend_reason"]) == ("software", "no device")
+
+
+def test_stages_of_an_answer_by_hand() -> None:
+    assert Answer("", (0.5, 0.6), 0).stages() == {"prefill": 0.5}
+    # 0.11 s of loading, 0.01 of them writing; two threads decoded for 0.12 s and re-rotated for 0.04 s together
+    seconds = {"load": 0.11, "write": 0.01, "decode": 0.12, "rotate": 0.04, "select": 0.05, "recompute": 0.2}
+    stages = Answer("", (0.5,), 0, {f"{name}_s": value for name, value in seconds.items()}).stages()
+    expected = {"decode": 0.075, "rotate": 0.025, "write": 0.01, "select": 0.05, "recompute": 0.2, "tail": 0.14}
+    assert stages == pytest.approx(expected)
+    cached = Answer("", (0.5,), 0, {f"{name}_s": 0.0 for name in seconds}).stages()
+    assert cached["tail"] == 0.5
 
 
 def test_several_data_sets_are_summed_up_under_all(tmp_path: Path) -> None:
@@ -125,6 +138,16 @@ def test_compare_finds_what_changed(tmp_path: Path) -> None:
     assert ("full", "kl") not in changes
 
 
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EvalError, match=r"no run: .*run.json cannot be read"):
+        summarise(tmp_path)
+    (tmp_path / "run.json").write_text('{"spec": {}')
+    with pytest.raises(EvalError, match=r"run.json is damaged"):
+        RunFile(tmp_path).claim({}, {})
+    with pytest.raises(EvalError, match=r"cannot be written"):
+        RunFile(tmp_path / "run.json").claim({}, {})
+
+
 def test_compare_needs_common_questions(tmp_path: Path) -> None:
     before = write_run(tmp_path / "a", [answer("full", 1)])
     after = write_run(tmp_path / "b", [answer("full", 2)])
@@ -151,7 +174,11 @@ def test_damage_before_the_end_is_an_error(tmp_path: Path) -> None:
 
 
 def test_pareto_front() -> None:
-    assert pareto_front([(3, 0.9), (1, 0.5), (2, 0.4), (1, 0.3), (4, 0.9)]) == [(1, 0.5), (3, 0.9)]
+    points = {"a": (3, 0.9), "b": (1, 0.5), "c": (2, 0.4), "d": (1, 0.3), "e": (4, 0.9)}
+    arms = {
+        name: {"ttft_s": {"p50": time}, "quality": {"f1_vs_full": {"mean": f1}}} for name, (time, f1) in points.items()
+    }
+    assert pareto_front(arms) == ["b", "a"]
 
 
 def test_report_is_one_page_that_asks_nobody_else(tmp_path: Path) -> None:

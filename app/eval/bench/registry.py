@@ -32,6 +32,7 @@ class Bench:
 
 BENCHES = (
     Bench("ttft", "Time to first token of fused requests against an ordinary prefill."),
+    Bench("quality", "Distance of every recompute policy's answers from an ordinary prefill's."),
     Bench("load", "Throughput of many clients, and what arriving requests do to running answers."),
     Bench("codec", "Savings and speed of the codec chains against plain coders and the published rival's layout."),
     Bench("store", "Reading from every tier beside decoding alone, and a store under kills and eight processes."),

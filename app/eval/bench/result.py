@@ -38,11 +38,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """One measured case; a `baseline` row is what the others are compared with."""
+    """One measured case; a `baseline` row is what others are compared with; rows of one `table` stand together."""
 
     name: str
     figures: Mapping[str, Figure]
     baseline: bool = False
+    table: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,14 +90,18 @@ class BenchResult:
 
     def table(self) -> str:
         """Return rows, bars and notes for a terminal."""
-        columns = list(dict.fromkeys(name for row in self.rows for name in row.figures))
-        cells = [["", *columns]] + [
-            [row.name, *(str(row.figures[name]) if name in row.figures else "-" for name in columns)]
-            for row in self.rows
-        ]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(columns) + 1)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-        return "\n".join([self.title, *lines, *map(str, self.bars), *self.notes])
+        names = dict.fromkeys(row.table for row in self.rows)
+        tables = [line for name in names for line in _table(name, [row for row in self.rows if row.table == name])]
+        return "\n".join([self.title, *tables, *map(str, self.bars), *self.notes])
+
+
+def _table(name: str, rows: Sequence[Row]) -> list[str]:
+    columns = list(dict.fromkeys(column for row in rows for column in row.figures))
+    cells = [[name, *columns]] + [
+        [row.name, *(str(row.figures[column]) if column in row.figures else "-" for column in columns)] for row in rows
+    ]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns) + 1)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
 
 
 def _short(value: float) -> str:
