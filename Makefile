@@ -38,7 +38,7 @@ unit: $(STAMP)
 
 # The short set, whose figures go into the README.
 bench: $(STAMP)
-	$(BIN)/python -m pytest -s $(addprefix tests/bench/,$(addsuffix _bench.py,ttft load codec store cascade))
+	$(BIN)/python -m pytest -s $(addprefix tests/bench/,$(addsuffix _bench.py,ttft quality load codec store cascade))
 	$(BIN)/python -m app.eval.readme
 
 # The store under a thousand kills, and eight processes for a minute: many minutes.
