@@ -82,9 +82,13 @@ class Settings(BaseSettings):
     selector: Literal["gap", "top_k"] = Field(
         "gap", description="Passages that score nearly as well as the best one, or always the best."
     )
-    reranker: Literal["zsum3", "zsum3+lm", "none"] = Field(
+    reranker: Literal["zsum3", "zsum3+lm", "none", "server", "cross-encoder"] = Field(
         "zsum3", description="How candidates are put in order after search; lm asks the main model about each."
     )
+    rerank_url: str = Field("", description="Server with /v1/rerank (vLLM, Cohere, Jina), for reranker server.")
+    rerank_model: str = Field("", description="Model name at that server, or the folder of a cross-encoder.")
+    rerank_api_key: SecretStr | None = Field(None, description="Key for that server.")
+    rerank_timeout_s: float = Field(5.0, gt=0, description="Seconds until zsum3 takes the server's place.")
     relevance_floor: float | None = Field(
         None,
         ge=0,

@@ -16,6 +16,7 @@ TOKENS = Counter("kvfuse_prompt_tokens_total", "Prompt tokens by where their K/V
 STAGE_SECONDS = Histogram("kvfuse_stage_seconds", "Time in one stage of an answer.", ["stage"], buckets=SECONDS)
 INGESTED_DOCUMENTS = Counter("kvfuse_ingested_documents_total", "Documents whose ingest ended.", ["status"])
 INGESTED_TOKENS = Counter("kvfuse_ingested_tokens_total", "Passage tokens whose K/V was made ready.")
+RERANK_FAILURES = Counter("kvfuse_rerank_failures_total", "Failures of the rerank server, zsum3 taking its place.")
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 
