@@ -1,15 +1,19 @@
 """One engine with a cache too small for its requests: who is preempted, and what is left afterwards."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import os
+import threading
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 
-from app.engine_values import EngineConfig, Sampling
+from app.engine_values import EngineConfig, Generated, Sampling
+from app.errors import RequestTimeout
 from app.language import Language
+from app.streaming import with_deadline
 from fuse.connector.config import FuseConfig
 from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment
 from fuse.scheme import SaveStep
@@ -22,6 +26,8 @@ from tests.e2e.models import TinyModel
 BLOCKS = 11
 """Of 128 tokens, one of which vLLM keeps: three requests fit with their 3 blocks each, but not when each grows to 4."""
 ANSWER_TOKENS = 160
+DEADLINES_S = (0.0, 0.002, 0.01, 0.03)
+"""All of them far shorter than an answer takes."""
 _POLICY = PolicySpec("boundary", {"tokens": 8})
 _REPEATS = 4
 _STEPS_TO_SETTLE = 400
@@ -35,8 +41,9 @@ Answer = list[Mapping[int, float]]
 class Pressure:
     """alone, together: answers to the same prompts. after: the first one again, after the aborts.
 
-    preempted: for each preemption, how many tokens had been answered. free: blocks before anything, after the crowd,
-    after the aborts. left: what the worker still keeps in the end.
+    preempted: for each preemption, how many tokens had been answered. late: how many answers ran out of time. free:
+    blocks before anything, after the crowd, the aborts and the answers out of time. held: threads, open files, mapped
+    chunks and pins before and after these three. left: what the worker still keeps in the end.
     """
 
     alone: list[Answer] = field(default_factory=list)
@@ -44,7 +51,9 @@ class Pressure:
     after: Answer = field(default_factory=list)
     reports: list[dict[str, Any]] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
+    late: int = 0
     free: list[int] = field(default_factory=list)
+    held: list[dict[str, int]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
 
@@ -62,12 +71,12 @@ async def _press(folder: Path) -> Pressure:
     engine = InlineEngine(config, {})
     await engine.start()
     assert engine.fusable, engine.refusal
-    return await _Crowd(engine, language).run()
+    return await _Crowd(engine, language, folder).run()
 
 
 class _Crowd:
-    def __init__(self, engine: InlineEngine, language: Language) -> None:
-        self._engine, self._language = engine, language
+    def __init__(self, engine: InlineEngine, language: Language, folder: Path) -> None:
+        self._engine, self._language, self._folder = engine, language, folder
         self._passages = [language.plain.encode(text) for text in PASSAGES]
         self._salts = iter(range(1000))
         self._scheduler: Any = engine.inline.scheduler
@@ -81,6 +90,7 @@ class _Crowd:
         found.free.append(await self._settled())
         prompts = [self._passages[turn:] + self._passages[:turn] for turn in range(3)]
         found.alone = [await self._ask(passages) for passages in prompts]
+        found.held.append(self._held())
         found.preempted.clear()
         found.reports.clear()
         found.together = list(await asyncio.gather(*(self._ask(passages) for passages in prompts)))
@@ -89,21 +99,34 @@ class _Crowd:
             await self._cancelled(self._ask(prompts[0]), steps)
             await self._cancelled(self._save(self._passages[0] + self._passages[1][: steps + 1]), steps)
         found.free.append(await self._settled())
+        for seconds in DEADLINES_S:
+            await self._late(prompts[0], seconds)
+        found.free.append(await self._settled())
+        found.held.append(self._held())
         found.left = _left_in_worker()
         found.after = await self._ask(prompts[0])
         return found
 
     async def _ask(self, passages: Sequence[list[int]]) -> Answer:
+        pieces = [piece async for piece in self._generate(passages)]
+        self._found.reports.append(dict(pieces[-1].report))
+        return [position for piece in pieces for position in piece.logprobs]
+
+    def _generate(self, passages: Sequence[list[int]]) -> AsyncGenerator[Generated, None]:
         head = self._language.scheme.head
         context = [*passages] * _REPEATS
         prompt = [*head, *(token for passage in context for token in passage), *self._language.plain.encode("So:")]
         segments = [Segment(len(passage), self._key(passage)) for passage in context]
         plan = FusePlan(self._language.fingerprint, (Segment(len(head)), *segments), _POLICY)
         sampling = Sampling(ANSWER_TOKENS, logprobs=20)
-        salt = f"pressure-{next(self._salts)}"
-        pieces = [piece async for piece in self._engine.generate(prompt, sampling, plan, salt)]
-        self._found.reports.append(dict(pieces[-1].report))
-        return [position for piece in pieces for position in piece.logprobs]
+        return self._engine.generate(prompt, sampling, plan, f"pressure-{next(self._salts)}")
+
+    async def _late(self, passages: Sequence[list[int]], seconds: float) -> None:
+        try:
+            async for _ in with_deadline(self._generate(passages), seconds):
+                pass
+        except RequestTimeout:
+            self._found.late += 1
 
     async def _save(self, passage: list[int]) -> None:
         head = self._language.scheme.head
@@ -125,6 +148,13 @@ class _Crowd:
             self._engine.inline.step()
             await asyncio.sleep(0.01)
         return int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
+
+    def _held(self) -> dict[str, int]:
+        worker: Any = get_kv_transfer_group().attached
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            mapped = sum(str(self._folder) in line for line in maps)
+        files = len(os.listdir("/proc/self/fd"))
+        return {"threads": threading.active_count(), "files": files, "maps": mapped, "pins": worker.store_stats().pins}
 
     def _key(self, passage: Sequence[int]) -> Any:
         return chunk_key(self._language.fingerprint, "", passage)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.selfcheck import total_variation
-from tests.e2e.pressure import ANSWER_TOKENS, BLOCKS, Answer, Pressure, press
+from tests.e2e.pressure import ANSWER_TOKENS, BLOCKS, DEADLINES_S, Answer, Pressure, press
 
 pytestmark = pytest.mark.e2e
 
@@ -49,11 +49,18 @@ def test_the_prompts_are_told_apart(pressure: Pressure) -> None:
     assert tokens < 5
 
 
-def test_no_block_is_leaked_by_preemption_or_by_aborts_at_any_step(pressure: Pressure) -> None:
-    assert pressure.free == [BLOCKS - 1] * 3
+def test_no_block_is_leaked_by_preemption_by_aborts_at_any_step_or_by_deadlines(pressure: Pressure) -> None:
+    assert pressure.late == len(DEADLINES_S)
+    assert pressure.free == [BLOCKS - 1] * 4
 
 
-def test_the_worker_forgets_aborted_requests(pressure: Pressure) -> None:
+def test_no_thread_file_mapping_or_pin_is_left(pressure: Pressure) -> None:
+    before, after = pressure.held
+    assert after == before
+    assert after["pins"] == 0
+
+
+def test_the_worker_forgets_requests_that_went_away(pressure: Pressure) -> None:
     assert pressure.left == []
 
 
