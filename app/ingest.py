@@ -83,19 +83,22 @@ class Ingestor:
         filename: str,
         content: bytes,
         source: SourceFile | None = None,
-        replace: bool = False,
+        replaces: str | None = None,
         retry: bool = True,
     ) -> AddResult:
         """Queue a document and return at once; the same content again is the same document (see `Catalog.add`).
 
         Raises:
+            UnknownDocument: there is no document `replaces`.
             DocumentError: it is of no supported kind, too large or empty. What is wrong inside the file shows later,
                 in the document's stage.
         """
         media_type = check_file(filename, len(content), self._max_document_bytes)
-        result = await self._catalog.add(filename, content, media_type, source, replace, retry)
+        result = await self._catalog.add(filename, content, media_type, source, replaces, retry)
         if result.outcome is not Added.DUPLICATE:
             self._queue.put_nowait(result.document.id)
+        elif replaces is not None:  # it may be ready already, and the old one gone
+            await self._drop_orphans()
         return result
 
     async def retry(self, document_id: str) -> Document:
@@ -182,6 +185,8 @@ class Ingestor:
         await progress.report()
         await self._bank.store_missing(passages, progress.advance)
         await progress.settled()
+        while (between := await self._catalog.obsolete(document.id)) is not None:
+            await self.delete(between)
         await self._catalog.complete(document.id, passages, embeddings)
         if document.replaces is not None:
             await self._drop_orphans()

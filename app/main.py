@@ -67,7 +67,7 @@ def _add_routes(app: FastAPI) -> None:
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     def body_limit(path: str) -> int:
-        return settings.max_upload_bytes if path == "/v1/files" else MAX_JSON_BYTES
+        return settings.max_upload_bytes if path.startswith("/v1/files") else MAX_JSON_BYTES
 
     app.add_middleware(BodyLimit, limit_of=body_limit)
     app.add_middleware(BearerAuth, keys=settings.api_keys)

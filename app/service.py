@@ -98,12 +98,20 @@ class KvfuseService:
     def answer(self, request: AnswerRequest) -> AsyncGenerator[AnswerEvent, None]:
         return self.answerer.answer(request)
 
-    async def add_file(self, filename: str, content: bytes) -> FileView:
+    async def add_file(self, filename: str, content: bytes, replaces: str | None = None) -> FileView:
         try:
-            return _view((await self.ingestor.add(filename, content)).document)
+            return _view((await self.ingestor.add(filename, content, replaces=replaces)).document)
+        except UnknownDocument as error:
+            raise _no_such_file(error.document_id) from None
         except DocumentError as error:
             kind = TooLarge if error.code is DocumentProblem.TOO_LARGE else InvalidRequest
             raise kind(str(error), param="file", code=error.code) from error
+
+    async def retry_file(self, id: str) -> FileView:
+        try:
+            return _view(await self.ingestor.retry(id))
+        except UnknownDocument:
+            raise _no_such_file(id) from None
 
     async def list_files(self) -> list[FileView]:
         return [_view(document) for document in reversed(await self.catalog.list())]
@@ -189,6 +197,7 @@ def _view(document: Document) -> FileView:
         tokens=document.tokens,
         passages_done=document.passages_done,
         sha256=document.sha256,
+        replaces=document.replaces,
     )
 
 

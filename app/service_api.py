@@ -82,6 +82,7 @@ class FileView:
     tokens: int
     passages_done: int
     sha256: str
+    replaces: str | None = None
 
 
 class Service(Protocol):
@@ -122,8 +123,15 @@ class Service(Protocol):
         """
         ...
 
-    async def add_file(self, filename: str, content: bytes) -> FileView:
-        """Take a document in and return at once; content already known gives the existing file."""
+    async def add_file(self, filename: str, content: bytes, replaces: str | None = None) -> FileView:
+        """Take a document in and return at once; content already known gives the existing file.
+
+        The file `replaces` answers until the new one is ready, and goes then; raises ``NotFound``.
+        """
+        ...
+
+    async def retry_file(self, id: str) -> FileView:
+        """Try a failed file again, any other stays as it is; raises ``NotFound``."""
         ...
 
     async def list_files(self) -> list[FileView]:

@@ -91,13 +91,13 @@ class Catalog:
         content: bytes,
         media_type: MediaType,
         source: SourceFile | None = None,
-        replace: bool = False,
+        replaces: str | None = None,
         retry: bool = True,
     ) -> AddResult:
         """Queue a document. The same content is the same document, whatever its name.
 
-        A failed one gets another try where `retry` says so. What the `source` file held before, or with `replace` the
-        newest document of this filename, is replaced once the new one is ready.
+        A failed one gets another try where `retry` says so. What the `source` file held before, or the document
+        `replaces`, goes once the new one is ready.
         """
         row = changes.new_row(filename, content, media_type)
         same = documents.c.sha256 == row["sha256"]
@@ -108,8 +108,10 @@ class Catalog:
                 await tx.execute(insert(uploads).values(document_id=row["id"], content=content))
             elif retry and (await tx.execute(changes.requeue(same, documents.c.stage == Stage.FAILED))).rowcount:
                 outcome = Added.RETRIED
+            if replaces is not None:
+                await changes.read_document(tx, replaces)
             found = rows.to_document((await tx.execute(select(*rows.DOCUMENT_COLUMNS).where(same))).one())
-            if await changes.supersede(tx, found, source, replace):
+            if await changes.supersede(tx, found, source, replaces):
                 await self._next_revision(tx)
             return AddResult(await changes.read_document(tx, found.id), outcome)
 
@@ -133,6 +135,14 @@ class Catalog:
         """The document as it is now."""
         async with self._engine.connect() as tx:
             return await changes.read_document(tx, document_id)
+
+    async def obsolete(self, document_id: str) -> str | None:
+        """The version that a document is to replace, where it never became ready and no file of a folder holds it."""
+        old = documents.alias()
+        query = select(old.c.id).join(documents, documents.c.replaces == old.c.id)
+        async with self._engine.connect() as tx:
+            found: str | None = await tx.scalar(query.where(documents.c.id == document_id, old.c.stage != Stage.READY))
+            return None if found is None or await changes.is_in_folder(tx, found) else found
 
     async def list(self, *stages: Stage) -> Sequence[Document]:
         """Documents in order of arrival, of the given stages or all."""

@@ -69,14 +69,14 @@ def new_row(filename: str, content: bytes, media_type: MediaType) -> dict[str, A
     }
 
 
-async def supersede(tx: AsyncConnection, document: Document, source: SourceFile | None, replace: bool) -> bool:
+async def supersede(tx: AsyncConnection, document: Document, source: SourceFile | None, replaces: str | None) -> bool:
     """Note where a document comes from, and what it is to replace once it is ready.
 
-    That is what its file held before, or with `replace` the newest other document of its name. True when it was ready
-    already, and the other one went at once.
+    That is `replaces`, or what its file held before. True when it was ready already, and the other one went at once.
     """
-    old = await _earlier(tx, document, source, replace)
+    old = replaces
     if source is not None:
+        old = await tx.scalar(select(sources.c.document_id).where(sources.c.path == source.path))
         values = vars(source) | {"document_id": document.id}
         await tx.execute(sqlite.insert(sources).values(values).on_conflict_do_update(["path"], set_=values))
     if old is None or old == document.id:
@@ -93,14 +93,24 @@ async def take_place(tx: AsyncConnection, document_id: str, old: str) -> None:
 
     Unless another file of a folder still holds it.
     """
-    if await tx.scalar(select(sources.c.path).where(sources.c.document_id == old).limit(1)) is None:
+    if not await is_in_folder(tx, old):
         member = update(collection_documents).where(collection_documents.c.document_id == old)
         await tx.execute(member.prefix_with("OR IGNORE").values(document_id=document_id))
         await remove_document(tx, old)
 
 
+async def is_in_folder(tx: AsyncConnection, document_id: str) -> bool:
+    """Whether a file of a folder holds this document."""
+    return await tx.scalar(select(sources.c.path).where(sources.c.document_id == document_id).limit(1)) is not None
+
+
 async def remove_document(tx: AsyncConnection, document_id: str) -> bool:
-    """Remove a document, whose chunks become orphans; False if there is none."""
+    """Remove a document, whose chunks become orphans; False if there is none.
+
+    What it was to replace is left to the document that was to replace it.
+    """
+    inherited = select(documents.c.replaces).where(documents.c.id == document_id).scalar_subquery()
+    await tx.execute(update(documents).where(documents.c.replaces == document_id).values(replaces=inherited))
     keys = await tx.scalars(select(passages.c.chunk_key).where(passages.c.document_id == document_id))
     await note_orphans(tx, list(keys))
     return bool((await tx.execute(delete(documents).where(documents.c.id == document_id))).rowcount)
@@ -118,14 +128,3 @@ def requeue(*which: ColumnElement[bool]) -> Update:
     now = int(time.time())
     values = {"stage": Stage.QUEUED, "error": None, "passages": 0, "passages_done": 0, "tokens": 0, "updated_at": now}
     return update(documents).where(*which).values(values)
-
-
-async def _earlier(tx: AsyncConnection, document: Document, source: SourceFile | None, replace: bool) -> str | None:
-    if source is not None:
-        held: str | None = await tx.scalar(select(sources.c.document_id).where(sources.c.path == source.path))
-        return held
-    if not replace:
-        return None
-    named = select(documents.c.id).where(documents.c.filename == document.filename, documents.c.id != document.id)
-    newest: str | None = await tx.scalar(named.order_by(documents.c.seq.desc()).limit(1))
-    return newest

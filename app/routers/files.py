@@ -1,4 +1,4 @@
-"""Documents: upload, list, look at, delete."""
+"""Documents: upload, list, look at, replace, try again, delete."""
 
 import re
 from pathlib import PurePosixPath
@@ -35,15 +35,35 @@ _UPLOAD_BODY = {
 
 @router.post("", openapi_extra=_UPLOAD_BODY)
 async def upload(request: Request, service: ServiceDep, settings: SettingsDep) -> FileObject:
-    """Take a text or markdown file in and return at once; the same content again gives the same file."""
+    """Take a document in and return at once; the same content again gives the same file."""
+    return FileObject.of(await service.add_file(*await _file_of(request, settings.max_upload_bytes)))
+
+
+@router.put("/{file_id}", openapi_extra=_UPLOAD_BODY)
+async def replace(file_id: str, request: Request, service: ServiceDep, settings: SettingsDep) -> FileObject:
+    """Put a new version in a document's place, under an id of its own. Passages that stay the same keep their K/V.
+
+    The old version answers until the new one is ready; then it goes, from every vector store too.
+    """
+    name, content = await _file_of(request, settings.max_upload_bytes)
+    return FileObject.of(await service.add_file(name, content, replaces=file_id))
+
+
+@router.post("/{file_id}/retry")
+async def retry(file_id: str, service: ServiceDep) -> FileObject:
+    """Try a failed document again; any other stays as it is."""
+    return FileObject.of(await service.retry_file(file_id))
+
+
+async def _file_of(request: Request, max_bytes: int) -> tuple[str, bytes]:
     async with request.form(max_files=1, max_fields=4) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
             raise InvalidRequest("file: the multipart form must hold a file field named 'file'", param="file")
-        content = await file.read(settings.max_upload_bytes + 1)
-    if len(content) > settings.max_upload_bytes:
-        raise TooLarge(f"The file is over the limit of {settings.max_upload_bytes} bytes", param="file")
-    return FileObject.of(await service.add_file(_plain_name(file.filename), content))
+        content = await file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise TooLarge(f"The file is over the limit of {max_bytes} bytes", param="file")
+    return _plain_name(file.filename), content
 
 
 @router.get("")

@@ -8,12 +8,13 @@ from app.service_api import FileView
 
 
 class FileProgress(BaseModel):
-    """How far a document is: passages cut, passages whose K/V is stored, tokens in all."""
+    """How far a document is: passages cut, passages whose K/V is stored, tokens in all; the file it will replace."""
 
     passages: int
     passages_done: int
     tokens: int
     sha256: str
+    replaces: str | None
 
 
 class FileObject(BaseModel):
@@ -33,7 +34,11 @@ class FileObject(BaseModel):
     def of(cls, view: FileView) -> Self:
         """The API's view of a file."""
         progress = FileProgress(
-            passages=view.passages, passages_done=view.passages_done, tokens=view.tokens, sha256=view.sha256
+            passages=view.passages,
+            passages_done=view.passages_done,
+            tokens=view.tokens,
+            sha256=view.sha256,
+            replaces=view.replaces,
         )
         return cls(
             id=view.id,

@@ -83,6 +83,7 @@ class FakeService:
         self.requests: list[AnswerRequest] = []
         self.files: dict[str, FileView] = {}
         self.contents: dict[str, bytes] = {}
+        self.retried: list[str] = []
         self.stopped = False
         self.cleaned_up = asyncio.Event()
         self.catalog = FakeDocuments()
@@ -141,11 +142,17 @@ class FakeService:
             await asyncio.sleep(0.01)  # an engine's abort awaits too: it must not be cut short
             self.cleaned_up.set()
 
-    async def add_file(self, filename: str, content: bytes) -> FileView:
+    async def retry_file(self, id: str) -> FileView:
+        self.retried.append(id)
+        return await self.get_file(id)
+
+    async def add_file(self, filename: str, content: bytes, replaces: str | None = None) -> FileView:
+        if replaces is not None:
+            await self.get_file(replaces)
         digest = hashlib.sha256(content).hexdigest()
         id = f"file-{digest[:12]}"
         self.contents[id] = content
-        return self.files.setdefault(id, _view(id, filename, content, digest))
+        return self.files.setdefault(id, _view(id, filename, content, digest, replaces))
 
     async def list_files(self) -> list[FileView]:
         return list(reversed(self.files.values()))
@@ -163,7 +170,7 @@ class FakeService:
         return {"ok": True}
 
 
-def _view(id: str, filename: str, content: bytes, digest: str) -> FileView:
+def _view(id: str, filename: str, content: bytes, digest: str, replaces: str | None) -> FileView:
     return FileView(
         id=id,
         filename=filename,
@@ -175,4 +182,5 @@ def _view(id: str, filename: str, content: bytes, digest: str) -> FileView:
         tokens=0,
         passages_done=0,
         sha256=digest,
+        replaces=replaces,
     )

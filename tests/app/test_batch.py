@@ -115,6 +115,18 @@ async def test_a_changed_file_takes_the_place_of_what_it_held(home: Path, folder
         assert {text for (text,) in db.execute("SELECT text FROM documents")} == {"New text, longer.", "Other text."}
 
 
+async def test_a_broken_version_in_between_is_passed_over(
+    home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_child.Store, "delete", lambda self, key: True)
+    for text in ("Old text.", " \n ", "New text."):
+        write(folder, a=text)
+        await batch_child.run(home, folder, 0)
+    assert list(stages(home).values()) == [Stage.READY]
+    with sqlite3.connect(home / "catalog.sqlite") as db:
+        assert db.execute("SELECT text FROM documents").fetchall() == [("New text.",)]
+
+
 def test_which_files_are_found(folder: Path) -> None:
     write(folder, a="x", b="x")
     write(folder / "deep", a="x")

@@ -21,6 +21,21 @@ def test_a_file_goes_in_and_out_through_openais_client(client: httpx.Client) -> 
         ai.files.retrieve(made.id)
 
 
+def test_a_new_version_names_the_one_it_replaces(client: httpx.Client, service: FakeService) -> None:
+    old = client.post("/v1/files", files={"file": ("a.md", b"old")}).json()["id"]
+    content = b"x" * (5 << 20)  # more than any other body may have
+    new = client.put(f"/v1/files/{old}", files={"file": ("a.md", content)}).json()
+    assert (new["kvfuse"]["replaces"], service.contents[new["id"]]) == (old, content)
+    assert client.put("/v1/files/file-none", files={"file": ("a.md", b"x")}).status_code == 404
+
+
+def test_a_failed_file_is_tried_again(client: httpx.Client, service: FakeService) -> None:
+    id = client.post("/v1/files", files={"file": ("a.md", b"text")}).json()["id"]
+    assert client.post(f"/v1/files/{id}/retry").json()["id"] == id
+    assert service.retried == [id]
+    assert client.post("/v1/files/file-none/retry").status_code == 404
+
+
 def test_content_arrives_unchanged(client: httpx.Client, service: FakeService) -> None:
     content = bytes(range(256)) * 9000
     id = client.post("/v1/files", files={"file": ("a.bin", content)}).json()["id"]

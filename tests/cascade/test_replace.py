@@ -16,9 +16,9 @@ def source(path: str, mtime_ns: int = 1) -> SourceFile:
     return SourceFile(path, 3, mtime_ns)
 
 
-async def add(catalog: Catalog, text: str, path: str = "", mtime_ns: int = 1, replace: bool = False) -> Document:
+async def add(catalog: Catalog, text: str, path: str = "", mtime_ns: int = 1, replaces: str | None = None) -> Document:
     file = source(path, mtime_ns) if path else None
-    return (await catalog.add("name.txt", text.encode(), MediaType.TEXT, file, replace)).document
+    return (await catalog.add("name.txt", text.encode(), MediaType.TEXT, file, replaces)).document
 
 
 async def ready(catalog: Catalog, document: Document, *token_ids: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ async def test_the_old_version_answers_until_the_new_one_is_ready(catalog: Catal
     path = "dir/a.txt" if by_file else ""
     old = await add(catalog, "old", path)
     await ready(catalog, old, [1], [2])
-    new = await add(catalog, "new", path, mtime_ns=2, replace=not by_file)
+    new = await add(catalog, "new", path, mtime_ns=2, replaces=None if by_file else old.id)
     assert new.replaces == old.id
     assert set(await catalog.ready()) == {old.id}
     await ready(catalog, new, [2], [3])
@@ -100,3 +100,31 @@ async def test_a_known_failure_is_left_alone_unless_asked_for(catalog: Catalog) 
     assert (left.outcome, left.document.stage) == (Added.DUPLICATE, Stage.FAILED)
     again = await catalog.add("name.txt", b"text", MediaType.TEXT, source("a.txt"), retry=True)
     assert (again.outcome, again.document.stage) == (Added.RETRIED, Stage.QUEUED)
+
+
+async def test_a_version_that_never_became_ready_is_passed_over(catalog: Catalog) -> None:
+    first = await add(catalog, "one")
+    await ready(catalog, first)
+    second = await add(catalog, "two", replaces=first.id)
+    third = await add(catalog, "three", replaces=second.id)
+    assert await catalog.obsolete(third.id) == second.id
+    assert await catalog.obsolete(second.id) is None, "the first one is ready"
+    await catalog.delete(second.id)
+    assert (await catalog.get(third.id)).replaces == first.id
+    await ready(catalog, third)
+    assert await ids(catalog) == {third.id}
+
+
+async def test_a_version_that_another_file_holds_is_not_obsolete(catalog: Catalog) -> None:
+    first = await add(catalog, "one", "a.txt")
+    second = await add(catalog, "two", "a.txt")
+    await add(catalog, "two", "b.txt")
+    assert second.replaces == first.id
+    third = await add(catalog, "three", "a.txt")
+    assert (third.replaces, await catalog.obsolete(third.id)) == (second.id, None)
+
+
+async def test_nothing_is_added_in_the_place_of_nothing(catalog: Catalog) -> None:
+    with pytest.raises(UnknownDocument):
+        await add(catalog, "new", replaces="file-none")
+    assert await ids(catalog) == set()
