@@ -44,6 +44,18 @@ def serve(settings: Settings) -> None:
 
 @cli.command()
 @with_settings
+def engine(
+    settings: Settings,
+    options: Annotated[list[str] | None, typer.Argument(metavar="[-- VLLM OPTIONS]", help="Passed to vLLM.")] = None,
+) -> None:
+    """Run an engine as a vLLM server, for services that name it in --engine-urls and share its folders."""
+    from app.engines import serve_engine
+
+    serve_engine(settings, options or [])
+
+
+@cli.command()
+@with_settings
 def precompute(
     settings: Settings,
     paths: Annotated[list[Path], typer.Argument(exists=True, metavar="PATH", help="Files or folders of documents.")],

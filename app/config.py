@@ -52,7 +52,13 @@ class Settings(BaseSettings):
     max_num_batched_tokens: int | None = Field(None, ge=64, description="Tokens in one engine step.")
     max_num_seqs: int = Field(16, ge=1, le=1024, description="Requests the engine runs at once.")
     kv_cache_gib: float = Field(2.0, gt=0, description="Paged K/V cache of the engine, in GiB.")
+    tensor_parallel_size: int = Field(1, ge=1, description="Devices that share the model's layers.")
     enforce_eager: bool | None = Field(None, description="Run the model uncompiled; by default on CPU only.")
+
+    engine_urls: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Engine servers to use, separated by commas; an engine in this process if none."
+    )
+    engine_api_key: SecretStr = Field(SecretStr(""), description="Key that the engine servers ask for.")
 
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
@@ -114,10 +120,10 @@ class Settings(BaseSettings):
     def _expand_user(cls, path: Path | None) -> Path | None:
         return path.expanduser() if path is not None else None
 
-    @field_validator("api_keys", mode="before")
+    @field_validator("api_keys", "engine_urls", mode="before")
     @classmethod
-    def _split_keys(cls, keys: object) -> object:
-        return tuple(key.strip() for key in keys.split(",") if key.strip()) if isinstance(keys, str) else keys
+    def _split(cls, values: object) -> object:
+        return tuple(each.strip() for each in values.split(",") if each.strip()) if isinstance(values, str) else values
 
     @property
     def model_name(self) -> str:
@@ -194,5 +200,5 @@ def _explain(problem: ErrorDetails) -> str:
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
     if problem["type"] == "extra_forbidden":
         return f"{name}: there is no such setting"
-    observed = "" if name == "api_keys" else f", got {problem['input']!r}"
+    observed = "" if "api_key" in name else f", got {problem['input']!r}"
     return f"{name} ({ENV_PREFIX}{name.upper()}, --{name.replace('_', '-')}): {problem['msg']}{observed}"

@@ -9,14 +9,22 @@ from fuse.scheme import SaveStep
 
 
 class Engine(Protocol):
-    """`start` before anything else; then every method may be called concurrently. All raise `EngineError`.
+    """`start` before anything else; then every method may be called concurrently. All raise `EngineError`."""
 
-    fusable, refusal: whether plans are of use, and why not. max_model_len: tokens of a prompt and its answer.
-    """
+    @property
+    def fusable(self) -> bool:
+        """Whether plans are of use."""
+        ...
 
-    fusable: bool
-    refusal: str
-    max_model_len: int
+    @property
+    def refusal(self) -> str:
+        """Why plans are of no use; empty when they are."""
+        ...
+
+    @property
+    def max_model_len(self) -> int:
+        """Most tokens of a prompt and its answer together."""
+        ...
 
     async def start(self) -> None:
         """Get the model ready: seconds to minutes."""

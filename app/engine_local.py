@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import json
 import os
+import sys
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from app.engine_values import EngineConfig, EngineError, Generated, Sampling, Saved
 from fuse.connector.channel import WorkerChannel
@@ -128,36 +130,48 @@ def engine_arguments(config: EngineConfig) -> "AsyncEngineArgs":
     _set_environment(config)
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
+
+    arguments = config.to_vllm(eager=_runs_eagerly(config))
+    transfer = KVTransferConfig(**arguments.pop("kv_transfer_config"))
+    return AsyncEngineArgs(kv_transfer_config=transfer, disable_log_stats=True, **arguments)
+
+
+def _runs_eagerly(config: EngineConfig) -> bool:
     from vllm.platforms import current_platform
 
-    optional = {
-        "max_num_batched_tokens": config.max_num_batched_tokens,
-        "max_model_len": config.max_model_len,
-        "num_gpu_blocks_override": config.num_gpu_blocks,
-    }
     eager = current_platform.is_cpu() if config.enforce_eager is None else config.enforce_eager
     if eager:
         # vLLM's sampler compiles one small function even then, which takes 20 s when log-probabilities are first
         # asked for.
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-    return AsyncEngineArgs(
-        model=str(config.model),
-        dtype=config.dtype,
-        max_num_seqs=config.max_num_seqs,
-        max_logprobs=-1,
-        enable_prefix_caching=True,
-        enforce_eager=eager,
-        kv_cache_memory_bytes=int(config.kv_cache_gib * 2**30),
-        disable_log_stats=True,
-        kv_transfer_config=KVTransferConfig(
-            kv_connector="FuseConnector",
-            kv_connector_module_path="fuse.connector.connector",
-            kv_role="kv_both",
-            kv_connector_extra_config=dict(config.connector),
-        ),
-        worker_cls="fuse.connector.vllm_worker.VllmWorker",
-        **{name: value for name, value in optional.items() if value is not None},
-    )
+    return bool(eager)
+
+
+def run_server(config: EngineConfig, options: Sequence[str], api_key: str = "") -> NoReturn:
+    """Become a vLLM server of `config`; `options` are further ones of vLLM's command line.
+
+    The key travels in the environment, where other users of the machine do not see it.
+    """
+    _set_environment(config)
+    os.environ["VLLM_PLUGINS"] = ",".join(filter(None, (os.environ.get("VLLM_PLUGINS"), "kvfuse")))
+    if api_key:
+        os.environ["VLLM_API_KEY"] = api_key
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    command += server_options(config.to_vllm(eager=_runs_eagerly(config)))
+    command += ["--enable-prompt-tokens-details", *options]
+    os.execv(sys.executable, command)
+
+
+def server_options(arguments: Mapping[str, Any]) -> list[str]:
+    """Write vLLM's arguments as its command line has them."""
+    options = []
+    for name, value in arguments.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            options += [flag] if value else []
+        else:
+            options += [flag, json.dumps(value) if isinstance(value, Mapping) else str(value)]
+    return options
 
 
 def _set_environment(config: EngineConfig) -> None:

@@ -14,6 +14,10 @@ class EngineError(RuntimeError):
     """The engine is not running, or could not do what it was asked."""
 
 
+class EngineDown(EngineError):
+    """The engine does not answer, or failed in the middle of a request: another one may do better."""
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """How to run the model; `connector` is the `kv_connector_extra_config`. None leaves the choice to vLLM.
@@ -29,6 +33,7 @@ class EngineConfig:
     max_num_seqs: int = 16
     kv_cache_gib: float = 2.0
     num_gpu_blocks: int | None = None
+    tensor_parallel_size: int = 1
     enforce_eager: bool | None = None
     log_level: str = "error"
 
@@ -38,14 +43,39 @@ class EngineConfig:
         return cls(
             model=model,
             dtype=settings.dtype,
-            connector=FuseConfig(store, settings.store_threads).to_extra_config(),
+            connector=FuseConfig(store, settings.store_threads, settings.home).to_extra_config(),
             max_model_len=settings.max_model_len,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             max_num_seqs=settings.max_num_seqs,
             kv_cache_gib=settings.kv_cache_gib,
+            tensor_parallel_size=settings.tensor_parallel_size,
             enforce_eager=settings.enforce_eager,
             log_level="info" if settings.log_level == "debug" else "error",
         )
+
+    def to_vllm(self, eager: bool) -> dict[str, Any]:
+        """Return the arguments of vLLM by their names, JSON-ready; what is left to vLLM is not among them."""
+        arguments = {
+            "model": str(self.model),
+            "dtype": self.dtype,
+            "max_model_len": self.max_model_len,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "max_num_seqs": self.max_num_seqs,
+            "max_logprobs": -1,
+            "enable_prefix_caching": True,
+            "enforce_eager": eager,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "kv_cache_memory_bytes": int(self.kv_cache_gib * 2**30),
+            "num_gpu_blocks_override": self.num_gpu_blocks,
+            "worker_cls": "fuse.connector.vllm_worker.VllmWorker",
+            "kv_transfer_config": {
+                "kv_connector": "FuseConnector",
+                "kv_connector_module_path": "fuse.connector.connector",
+                "kv_role": "kv_both",
+                "kv_connector_extra_config": dict(self.connector),
+            },
+        }
+        return {name: value for name, value in arguments.items() if value is not None}
 
 
 @dataclass(frozen=True)

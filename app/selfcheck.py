@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.engine import Engine
-from app.engine_values import EngineError, Sampling
+from app.engine_values import EngineDown, EngineError, Sampling
 from app.language import Language
 from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment
 from fuse.scheme import SaveStep
@@ -48,6 +48,9 @@ async def check_fusion(engine: Engine, language: Language) -> SelfCheck:
     Reused without recompute, a passage at the place where it was computed must give the same distribution: what was
     read from the cache, encoded, decoded and written back is right. Recomputed whole, any passages must: the recompute
     pass is right.
+
+    Raises:
+        EngineDown: it stopped answering, which says nothing of its model.
     """
     if not engine.fusable:
         return SelfCheck(False, engine.refusal)
@@ -55,6 +58,8 @@ async def check_fusion(engine: Engine, language: Language) -> SelfCheck:
     for _ in range(1 + len(_TEXTS)):  # each try removes a chunk that was damaged since an earlier start
         try:
             return await _check(engine, language)
+        except EngineDown:
+            raise
         except EngineError as error:
             reason = str(error)
     return SelfCheck(False, reason)

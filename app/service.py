@@ -13,8 +13,7 @@ from app.answering import AnswerDefaults, Answerer
 from app.bank import KVBank
 from app.config import Settings
 from app.engine import Engine
-from app.engine_local import LocalEngine
-from app.engine_values import EngineConfig
+from app.engines import make_engine
 from app.errors import ConfigError, InvalidRequest, NotFound, TooLarge
 from app.ingest import Ingestor
 from app.language import Language
@@ -58,7 +57,7 @@ class KvfuseService:
         language, embedder = await asyncio.to_thread(_load_models, self._settings)
         store_config = self._settings.store_config()
         self.store = self._parts.enter_context(TieredStore(store_config))
-        self.engine = LocalEngine(EngineConfig.of(self._settings, language.model, store_config))
+        self.engine = make_engine(self._settings, language, store_config)
         self._parts.push_async_callback(self.engine.stop)
         await self.engine.start()
         _require_room(self._settings, language, self.engine.max_model_len)

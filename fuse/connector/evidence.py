@@ -77,7 +77,7 @@ class LoadedEvidence:
         fresh = self._model.values(name, [(start, self._context)], self._token_ids, self._block_ids)
         change = torch.zeros(self._context)
         change[start:] = (fresh.float() - stale.float()).square().sum((1, 2)).cpu()
-        return change
+        return self._model.ranks.mean(change)
 
 
 def _mean_attention(queries: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:

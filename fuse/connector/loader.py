@@ -75,6 +75,13 @@ class Load:
         """Return the chunks that were loaded whole. Final once every layer is done."""
         return [source for source in self._sources if source.span not in self._failed]
 
+    def agree(self) -> None:
+        """Leave what is not usable on every rank. Once every layer is done everywhere, before anything is computed."""
+        spans = list(self.job.plan.spans())
+        usable = {source.span for source in self.usable()}
+        kept = self._model.ranks.common([span in usable for span in spans])
+        self._failed.update(span for span, common in zip(spans, kept, strict=True) if span in usable and not common)
+
     def missing(self) -> list[Run]:
         """Return the context runs that have no usable KV. Final once every layer is done."""
         loaded = [source.span for source in self.usable()]
@@ -145,9 +152,8 @@ class Load:
             return None
 
     def _prepare(self, layer: int) -> LayerKV:
-        layout = self._model.kv_layout
         started = time.perf_counter()
-        shape = (self._rows, layout.kv_heads, layout.head_dim)
+        shape = (self._rows, len(self._model.heads), self._model.kv_layout.head_dim)
         staging = self._model.staging
         keys, values = (staging.empty(shape, self._model.dtype) for _ in range(2))
         raw_keys, raw_values = self._model.bits(keys), self._model.bits(values)
@@ -166,7 +172,7 @@ class Load:
         if source.span in self._failed:
             return
         try:
-            source.reader.read_layer(layer, keys, values)
+            source.reader.read_layer(layer, keys, values, heads=self._model.heads)
         except CorruptChunk as error:
             if source.span not in self._failed:
                 self._failed.add(source.span)

@@ -11,6 +11,7 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 from fuse.connector.compat import attention_layers, rotary_table
 from fuse.connector.passes import MOST_SEQUENCES, OutsidePasses
 from fuse.connector.probe import probe_layout
+from fuse.connector.ranks import Ranks
 from fuse.connector.staging import staging_for
 from fuse.connector.turning import probe_rotation
 from fuse.paging import slot_mapping
@@ -29,6 +30,8 @@ class PagedModel:
 
     Creating one overwrites the cache, so it is done before the first request.
 
+    kv_layout: of the whole model, as chunks have it; heads: the KV heads of this rank, which is what its cache holds.
+
     Raises:
         FusionRefused: (constructor) the model's attention or cache cannot be fused.
     """
@@ -42,7 +45,9 @@ class PagedModel:
         first = next(iter(self.layers.values()))
         self.dtype: torch.dtype = config.model_config.dtype
         self.block_size: int = config.cache_config.block_size
-        self.kv_layout = KVLayout(len(self.layers), first.num_kv_heads, first.head_size, _DTYPES[self.dtype])
+        self.ranks = Ranks.of(config, first.num_kv_heads)
+        self.heads = self.ranks.heads
+        self.kv_layout = KVLayout(len(self.layers), self.ranks.kv_heads, first.head_size, _DTYPES[self.dtype])
         self.paged = probe_layout(first, self.block_size, first.num_kv_heads, first.head_size, self.dtype)
         self._passes = OutsidePasses(runner)
         probe_rotation(runner, self._passes, self.layers, self.rotary, self.paged)
@@ -105,7 +110,7 @@ class PagedModel:
             for batch in self._batches(runs):
                 with suppress(_LayerReached):
                     self._forward(batch, token_ids, block_ids)
-        return torch.cat(seen).view(-1, self.kv_layout.kv_heads, self.kv_layout.head_dim)
+        return torch.cat(seen).view(-1, len(self.heads), self.kv_layout.head_dim)
 
     @contextmanager
     def _watching(

@@ -43,6 +43,8 @@ class _Copy:
 class Saver:
     """Stores the K/V of finished ingest requests. Called on the worker's thread; encoding runs in one of its own.
 
+    Among tensor-parallel ranks the first one stores what all of them hold.
+
     A passage saved in two passes is held after the first until the second has given its variance scores.
     """
 
@@ -55,7 +57,10 @@ class Saver:
 
     def save(self, job: SaveJob) -> None:
         """Copy the job's K/V out of the paged cache, whose blocks are free to go when this returns."""
-        copy = _Copy(job.order, job.tag, self._gather(job))
+        data = self._model.ranks.whole(self._gather(job))
+        if data is None:
+            return
+        copy = _Copy(job.order, job.tag, data)
         if job.order.stage is SaveStage.FIRST:
             self._hold(copy)
             return

@@ -143,6 +143,7 @@ class FuseWorker:
     def _recompute(self, job: RecomputeJob) -> None:
         loading = self._loaded.pop(job.request_id)
         load, plan = loading.load, loading.load.job.plan
+        load.agree()
         missing = load.missing()
         evidence = LoadedEvidence(self._model, load, job.token_ids, job.block_ids)
         started = time.perf_counter()
@@ -179,7 +180,8 @@ class FuseWorker:
         The K/V of the cached part are recomputed ones: judged by them, another choice would be made.
         """
         known = self._choices.pop(job.salt, None) if job.start else None
-        self._choices[job.salt] = chosen = _select(evidence) if known is None else known
+        chosen = self._model.ranks.first(_select(evidence)) if known is None else known
+        self._choices[job.salt] = chosen
         _forget_oldest(self._choices)
         return chosen
 

@@ -38,9 +38,10 @@ _FAR = 300
 class Examination:
     """What was found; numbers are NaN when fusion is refused.
 
-    tokens: length of an ordinary answer. turned, unturned: largest relative difference of a token's first-layer keys
-    between a chunk computed far away and one computed near, with and without re-rotation. moved, misplaced: distance of
-    a prefill fused without recompute to the ordinary one, with and without re-rotation.
+    tokens: length of an answer to a request with a plan, which no model may fail over. turned, unturned: largest
+    relative difference of a token's first-layer keys between a chunk computed far away and one computed near, with and
+    without re-rotation. moved, misplaced: distance of a prefill fused without recompute to the ordinary one, with and
+    without re-rotation.
     """
 
     refusal: str
@@ -66,7 +67,9 @@ async def _examine(tiny: TinyModel, folder: Path, rotary: RotaryTable | None) ->
     engine = InlineEngine(config, tiny.engine)
     await engine.start()
     check = await check_fusion(engine, language)
-    pieces = [piece async for piece in engine.generate(language.plain.encode(_TAIL), Sampling(4))]
+    prompt = language.plain.encode(_TAIL)
+    plan = FusePlan(language.fingerprint, (Segment(len(prompt) - 1),), PolicySpec("none"))
+    pieces = [piece async for piece in engine.generate(prompt, Sampling(4), plan, "planned")]
     found = Examination(engine.refusal, check, sum(piece.tokens for piece in pieces))
     if engine.fusable and rotary is not None:
         with TieredStore(store) as chunks:
