@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from app.eval.bench.registry import BENCHES
 from app.eval.bench.result import RESULTS, SCHEMA, Bar, Figure
 from app.eval.errors import EvalError
 
@@ -19,7 +20,10 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the results as markdown: one table each, what was measured first, goals and notes after it."""
     if not results:
         raise EvalError("no benchmark has been run: `make bench` writes the figures")
-    parts = [_machine(results[-1]["machine"]), *(part for result in results for part in _section(result))]
+    parts = [
+        _machine([result["machine"] for result in results]),
+        *(part for result in results for part in _section(result)),
+    ]
     return "\n\n".join(parts)
 
 
@@ -39,18 +43,22 @@ def rewrite(readme: Path, results: Path = RESULTS) -> None:
 
 
 def _read(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield every result of our schema, by name."""
-    for path in sorted(folder.glob("*.json")):
+    """Yield every result of our schema, in the order that `kvfuse bench --help` has."""
+    order = [bench.name for bench in BENCHES]
+    paths = sorted(folder.glob("*.json"), key=lambda path: order.index(path.stem) if path.stem in order else len(order))
+    for path in paths:
         content = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(content, dict) and content.get("schema") == SCHEMA:
             yield content
 
 
-def _machine(machine: Mapping[str, Any]) -> str:
+def _machine(machines: Sequence[Mapping[str, Any]]) -> str:
+    machine = machines[-1]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    commits = ", ".join(dict.fromkeys(one["commit"] for one in machines if one["commit"])) or "unknown"
     return (
-        f"Measured on {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']:g} GiB, Python "
-        f"{machine['python']}, {packages}. Medians, with the least and the greatest of the repetitions in brackets."
+        f"Measured at commit {commits} on {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']:g} GiB, "
+        f"Python {machine['python']}, {packages}. Medians, with the least and the greatest of the repetitions in brackets."
     )
 
 

@@ -1,6 +1,7 @@
 """BenchResult: its JSON, its tables, and the README made of them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,20 @@ def test_readme_is_rewritten_between_the_markers_only(tmp_path: Path) -> None:
     once = text
     rewrite(readme, tmp_path / "results")
     assert readme.read_text() == once
+
+
+def test_tables_stand_apart_in_the_order_of_the_benchmarks(tmp_path: Path) -> None:
+    parted = [replace(row, table=f"table of {row.name}") for row in RESULT.rows]
+    for name in ("codec", "ttft", "aardvark"):
+        replace(RESULT, bench=name, title=f"{name}!", rows=tuple(parted)).save(tmp_path)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{START}\n{END}\n")
+    rewrite(readme, tmp_path)
+    text = readme.read_text()
+    assert text.index("ttft!") < text.index("codec!") < text.index("aardvark!")
+    assert "| table of slow | time |" in text
+    assert "| table of fast | time | ratio |" in text
+    assert replace(RESULT, rows=tuple(parted)).table().count("table of") == 2
 
 
 def test_a_readme_without_markers_is_left_alone(tmp_path: Path) -> None:
