@@ -58,7 +58,7 @@ def _machine(machines: Sequence[Mapping[str, Any]]) -> str:
     commits = ", ".join(dict.fromkeys(one["commit"] for one in machines if one["commit"])) or "unknown"
     return (
         f"Measured at commit {commits} on {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']:g} GiB, "
-        f"Python {machine['python']}, {packages}. Medians, with the least and the greatest of the repetitions in brackets."
+        f"Python {machine['python']}, {packages}. Medians, with the least and the greatest repetition in brackets."
     )
 
 
