@@ -62,12 +62,12 @@ class LoadedEvidence:
         tail = (self._context, min(len(self._token_ids), len(self._block_ids) * self._model.block_size))
         queries = self._model.queries(watched, [*self._load.missing(), tail], tail, self._token_ids, self._block_ids)
         self.computed = True
-        total = torch.zeros(self._context, device=self._model.device)
-        reader = self._model.paged.reader(self._block_ids, 0, self._context)
+        total = torch.zeros(tail[1], device=self._model.device)
+        reader = self._model.paged.reader(self._block_ids, 0, tail[1])
         for name, query in queries.items():
             layer = self._model.layers[name]
-            total += _mean_attention(query, reader.read_keys(layer.kv_cache), layer.impl.scale)
-        return (total / len(watched)).cpu()
+            total += _read_from(query, *reader.read(layer.kv_cache), layer.impl.scale)
+        return total[: self._context].cpu()
 
     def deviation(self) -> torch.Tensor:
         start = self._load.job.start
@@ -80,11 +80,19 @@ class LoadedEvidence:
         return self._model.ranks.mean(change)
 
 
-def _mean_attention(queries: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
-    """Return the mean attention of `queries` `[tail, heads, head_dim]` to `keys` `[context, kv_heads, head_dim]`.
+def _read_from(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return how much the last tokens read from each token: attention times the norm of V, float32 `[tokens]`.
 
-    In float32, over the context only, averaged over tokens and heads: `[context]`.
+    The most that any head reads, as a mean over heads drowns the few that look up a fact; then the mean over queries.
+
+    queries: `[last, heads, head_dim]`; keys, values: `[tokens, kv_heads, head_dim]`, those of the last tokens included.
     """
-    grouped = queries.float().view(len(queries), keys.shape[1], -1, keys.shape[2])
-    logits = torch.einsum("tkgd,nkd->kgtn", grouped, keys.float()) * scale
-    return logits.softmax(-1).mean((0, 1, 2))
+    last, tokens, heads = len(queries), len(keys), keys.shape[1]
+    later = torch.ones(last, tokens, dtype=torch.bool, device=keys.device).triu(tokens - last + 1)
+    grouped = queries.float().view(last, heads, -1, keys.shape[2])
+    most = torch.zeros(last, tokens, device=keys.device)
+    for head in range(heads):
+        logits = torch.einsum("tgd,nd->gtn", grouped[:, head], keys[:, head].float()) * scale
+        weights = logits.masked_fill_(later, -torch.inf).softmax(-1).amax(0)
+        most = torch.maximum(most, weights * values[:, head].float().norm(dim=1))
+    return most.mean(0)

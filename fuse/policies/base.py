@@ -31,7 +31,7 @@ class Evidence(Protocol):
         ...
 
     def attention(self) -> torch.Tensor:
-        """Return the tail's mean attention to each token. Costs a forward pass over the tail."""
+        """Return how much the tail reads from each token: attention times V. Costs a forward pass over the tail."""
         ...
 
     def deviation(self) -> torch.Tensor:

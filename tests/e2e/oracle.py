@@ -79,9 +79,11 @@ class Oracle:
     def attention(self) -> torch.Tensor:
         context = self.plan.context_tokens
         tail = torch.tensor([self.prompt[context:]])
-        attentions = self.model(tail, past_key_values=self._fused(), output_attentions=True).attentions
-        weights = torch.stack([layer[0, :, :, :context] for layer in attentions])
-        return (weights / weights.sum(-1, keepdim=True)).mean((0, 1, 2))
+        cache = self._fused()
+        attentions = torch.cat(self.model(tail, past_key_values=cache, output_attentions=True).attentions)
+        sizes = torch.cat([layer.values for layer in cache.layers]).norm(dim=3)
+        read = attentions * sizes.repeat_interleave(attentions.shape[1] // sizes.shape[1], dim=1)[:, :, None]
+        return read.amax(1).mean((0, 1))[:context]
 
     def _fused(self) -> DynamicCache:
         cache = DynamicCache()
