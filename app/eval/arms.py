@@ -103,20 +103,24 @@ def make_arms(modes: Sequence[str], budgets: Sequence[float]) -> list[Arm]:
     """Return every mode once, or once a budget where it takes one; `full`, the reference of all, comes first.
 
     Raises:
-        EvalError: an unknown mode, named with those there are, or a budget outside 0..1.
+        EvalError: an unknown mode, named with those there are, a budget outside 0..1, or none where one is needed.
     """
     if unknown := [mode for mode in modes if mode not in mode_names()]:
         raise EvalError(f"unknown mode {', '.join(unknown)}: there are {', '.join(mode_names())}")
     if wrong := [budget for budget in budgets if not 0 < budget <= 1]:
         raise EvalError(f"budget {wrong[0]:g} is outside 0 to 1")
+    if not budgets and (bounded := [mode for mode in modes if _takes_budget(mode)]):
+        raise EvalError(f"mode {bounded[0]} needs a budget")
     arms = [arm for mode in dict.fromkeys([FULL, *modes]) for arm in _arms_of(mode, budgets)]
     return list(dict.fromkeys(arms))
 
 
 def _arms_of(mode: str, budgets: Sequence[float]) -> list[Arm]:
-    if mode in _ORDINARY or _budget_option(_policy_name(mode)) is None:
-        return [Arm(mode)]
-    return [Arm(mode, budget) for budget in budgets]
+    return [Arm(mode, budget) for budget in budgets] if _takes_budget(mode) else [Arm(mode)]
+
+
+def _takes_budget(mode: str) -> bool:
+    return mode not in _ORDINARY and _budget_option(_policy_name(mode)) is not None
 
 
 def _policy_name(mode: str) -> str:

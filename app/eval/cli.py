@@ -4,7 +4,7 @@ Whatever starts an engine is imported inside the commands: the engine's worker i
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperGroup
@@ -12,6 +12,9 @@ from typer.core import TyperGroup
 from app.cli_options import with_settings
 from app.config import Settings
 from app.telemetry import configure_logging
+
+if TYPE_CHECKING:
+    from app.eval.gate import Condition
 
 EXIT_GATE = 3
 
@@ -80,7 +83,8 @@ def run(
         kl_tokens=kl_tokens,
         engine_url=engine_url,
     )
-    _check_conditions(fail_if or [])
+    for condition in _conditions(fail_if or []):
+        condition.check_names(spec.arms())
     run_eval(spec, settings, out)
     _report(out, fail_if or [])
 
@@ -90,7 +94,7 @@ def report(
     out: Annotated[Path, typer.Argument(exists=True, metavar="DIR", help="Folder of a run.")], fail_if: FailIf = None
 ) -> None:
     """Make summary and report of a run again, finished or not."""
-    _check_conditions(fail_if or [])
+    _conditions(fail_if or [])
     _report(out, fail_if or [])
 
 
@@ -103,7 +107,7 @@ def compare(
     """Show what changed from run A to run B; `*` marks a change whose 95 % interval excludes 0."""
     from app.eval.compare import compare as compare_runs
 
-    _check_conditions(fail_if or [])
+    _conditions(fail_if or [])
     for change in compare_runs(before, after):
         typer.echo(str(change))
     _enforce(after, fail_if or [])
@@ -133,12 +137,11 @@ def _enforce(out: Path, conditions: list[str]) -> None:
         raise typer.Exit(EXIT_GATE)
 
 
-def _check_conditions(conditions: list[str]) -> None:
-    """Refuse a malformed condition before anything long is started."""
+def _conditions(texts: list[str]) -> "list[Condition]":
+    """Read conditions; a malformed one is refused before anything long is started."""
     from app.eval.gate import Condition
 
-    for condition in conditions:
-        Condition.parse(condition)
+    return [Condition.parse(text) for text in texts]
 
 
 def _listed(text: str) -> list[str]:

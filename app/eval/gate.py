@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.eval.arms import CONTROL
+from app.eval.arms import CONTROL, Arm
 from app.eval.bootstrap import paired_difference
 from app.eval.errors import EvalError
-from app.eval.figures import figures, overall
+from app.eval.figures import NAMES, figures, overall
 
 FUSED = "fused"
 """Stands for every arm that recomputes some of what it reuses: those that may serve answers."""
@@ -54,6 +54,13 @@ class Condition:
             return cls(found["arm"], found["figure"], found["sign"], float(found["limit"]))  # type: ignore[index]
         except (TypeError, ValueError):
             raise EvalError(f"condition {text!r} is not of the form ARM.FIGURE<NUMBER (or <=, >, >=)") from None
+
+    def check_names(self, arms: Sequence[Arm]) -> None:
+        """Refuse, before a long run, what its summary will not have. Raises EvalError."""
+        if self.arm not in {FUSED, *(name for arm in arms for name in (arm.name, arm.mode))}:
+            raise EvalError(f"no arm {self.arm!r}: there are {', '.join(arm.name for arm in arms)}")
+        if self.figure not in NAMES:
+            raise EvalError(f"no figure {self.figure!r}: there are {', '.join(sorted(NAMES))}")
 
     def failures(self, arms: Mapping[str, Any]) -> Iterator[str]:
         """Yield what is true of the arms and must not be.

@@ -168,4 +168,5 @@ def _tokens(prompt: Prompt, answer: Answer) -> dict[str, int]:
         "recomputed": recomputed,
         "computed": total - reused - recomputed,
         "missed_chunks": int(report["missed_chunks"]) if report else 0,
+        "declined_chunks": int(report["declined_chunks"]) if report else 0,
     }

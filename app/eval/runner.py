@@ -43,6 +43,8 @@ class RunSpec:
     engine_url: str | None = None
 
     def __post_init__(self) -> None:
+        if not self.data:
+            raise EvalError("no data set is named")
         if self.passages not in PASSAGES:
             raise EvalError(f"passages are {' or '.join(PASSAGES)}, not {self.passages!r}")
         if self.form not in FORMATS:

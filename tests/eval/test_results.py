@@ -13,7 +13,7 @@ from app.eval.charts import pareto_front
 from app.eval.cli import EXIT_GATE, eval_cli
 from app.eval.compare import compare
 from app.eval.errors import EvalError
-from app.eval.figures import figures, overall
+from app.eval.figures import NAMES, figures, overall
 from app.eval.gate import Condition, check
 from app.eval.lab import Answer
 from app.eval.records import ResultFile
@@ -121,6 +121,7 @@ def test_a_malformed_condition_is_refused(text: str) -> None:
 
 def test_every_flat_figure_can_stand_in_a_condition(tmp_path: Path) -> None:
     summary = summarise(write_run(tmp_path, records(2, kl=0.1)))
+    assert {name for arm in overall(summary).values() for name in figures(arm)} == NAMES
     for arm, values in overall(summary).items():
         for name, value in figures(values).items():
             assert check([f"{arm}.{name}<{value - 1}"], summary) == []
@@ -212,10 +213,27 @@ def test_command_line_enforces_gate_and_conditions(tmp_path: Path) -> None:
     assert "f1_vs_full is 0.8" in failed.output
 
 
-def test_run_is_the_default_command() -> None:
-    refused = CliRunner().invoke(eval_cli, ["--data", "needle", "--modes", "clairvoyant", "--out", "nowhere"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--modes", "clairvoyant"], "unknown mode clairvoyant: there are full"),
+        (["--modes", "none", "--fail-if", "hybrid.f1<1"], "no arm 'hybrid': there are full, none"),
+        (["--modes", "none", "--fail-if", "none.beauty<1"], "no figure 'beauty': there are agreement"),
+        (["--modes", "none", "--fail-if", "none<1"], "is not of the form"),
+        (["--modes", "outside"], "needs --engine-url"),
+        (["--modes", "hybrid", "--budgets", ""], "mode hybrid needs a budget"),
+        (["--budgets", "much"], "budget 'much' is not a number"),
+        (["--passages", "some"], "passages are all or cascade"),
+        (["--format", "verse"], "unknown prompt format 'verse'"),
+        (["--data", ","], "no data set is named"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_an_engine_starts(options: list[str], message: str) -> None:
+    data = [] if "--data" in options else ["--data", "needle"]
+    refused = CliRunner().invoke(eval_cli, [*data, "--out", "nowhere", *options])  # `run` may be left out
     assert isinstance(refused.exception, EvalError)
-    assert "unknown mode clairvoyant: there are full" in str(refused.exception)
+    assert message in str(refused.exception)
+    assert not Path("nowhere").exists()
 
 
 def test_records_survive_the_file(tmp_path: Path) -> None:
