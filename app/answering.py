@@ -141,7 +141,8 @@ class Answerer:
                 f"no passage fits the {room} tokens that the conversation and max_tokens leave", param="messages"
             )
         return InvalidRequest(
-            "there is no document to answer from: add one with POST /v1/files and wait for status 'processed'",
+            "there is no document to answer from, in all or among those that the request names: add one with "
+            "POST /v1/files and wait for status 'processed'",
             code="no_documents",
         )
 

@@ -29,13 +29,6 @@ class Shelf:
     def bytes(self) -> int:
         return sum(member.document.bytes for member in self.members)
 
-    def counts(self) -> dict[str, int]:
-        """Members by OpenAI's statuses, and their total."""
-        counts = dict.fromkeys(("in_progress", "completed", "failed", "cancelled"), 0)
-        for member in self.members:
-            counts[_COUNTED_STAGES.get(member.document.stage, "in_progress")] += 1
-        return counts | {"total": len(self.members)}
-
 
 @dataclass(frozen=True)
 class Found:
@@ -85,6 +78,19 @@ class Library:
         with _named():
             return await self._collections.put(id, document_id, attributes)
 
+    async def put_all(self, id: str, attributes: Mapping[str, Attributes]) -> tuple[str, Sequence[Member]]:
+        """Put these documents in together; the id of the batch and its members."""
+        with _named():
+            return await self._collections.put_all(id, attributes)
+
+    async def batch(self, id: str, batch_id: str) -> Sequence[Member]:
+        """The members that were put in together."""
+        with _named():
+            members = await self._collections.members(id, batch=batch_id)
+        if not members:
+            raise NotFound(f"no such file batch: {batch_id}", param="batch_id")
+        return members
+
     async def member(self, id: str, document_id: str) -> Member:
         with _named():
             return await self._collections.member(id, document_id)
@@ -116,6 +122,14 @@ class Library:
     async def rerank(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """How well each text answers the query, from about 0 to 1."""
         return await asyncio.shield(self._retriever.similarities(query, texts))
+
+
+def counts_of(members: Sequence[Member]) -> dict[str, int]:
+    """Members by OpenAI's statuses, and their total."""
+    counts = dict.fromkeys(("in_progress", "completed", "failed", "cancelled"), 0)
+    for member in members:
+        counts[_COUNTED_STAGES.get(member.document.stage, "in_progress")] += 1
+    return counts | {"total": len(members)}
 
 
 def relevance_of(scored: ScoredPassage) -> float:

@@ -84,15 +84,20 @@ class Collections:
 
     async def put(self, collection_id: str, document_id: str, attributes: Attributes) -> Member:
         """Add a document, or give one that is there other attributes."""
-        values = {"collection_id": collection_id, "document_id": document_id, "attributes": json.dumps(attributes)}
-        added = sqlite.insert(members).values(values | {"created_at": int(time.time())})
         async with self._engine.begin() as tx:
             await _touch(tx, collection_id)
-            try:
-                await tx.execute(added.on_conflict_do_update(set_={"attributes": values["attributes"]}))
-            except IntegrityError:
-                raise UnknownDocument(document_id) from None
+            await _put(tx, collection_id, document_id, {"attributes": json.dumps(attributes)})
             return await _member(tx, collection_id, document_id)
+
+    async def put_all(self, collection_id: str, attributes: Mapping[str, Attributes]) -> tuple[str, Sequence[Member]]:
+        """Add documents, or give those that are there other attributes, all or none: a batch with an id of its own."""
+        batch = f"vsfb-{secrets.token_hex(12)}"
+        async with self._engine.begin() as tx:
+            await _touch(tx, collection_id)
+            for document_id, own in attributes.items():
+                await _put(tx, collection_id, document_id, {"attributes": json.dumps(own), "batch": batch})
+            found = await tx.execute(_members_of(collection_id, batch))
+            return batch, [_to_member(row) for row in found]
 
     async def remove(self, collection_id: str, document_id: str) -> None:
         """Take a document out; it stays in the catalogue."""
@@ -108,11 +113,13 @@ class Collections:
             await _collection(tx, collection_id)
             return await _member(tx, collection_id, document_id)
 
-    async def members(self, collection_id: str, where: Filter = EVERYTHING) -> Sequence[Member]:
-        """The documents of a collection that pass a filter, in order of arrival."""
+    async def members(
+        self, collection_id: str, where: Filter = EVERYTHING, batch: str | None = None
+    ) -> Sequence[Member]:
+        """The documents of a collection, or of one batch in it, that pass a filter, in order of arrival."""
         async with self._engine.connect() as tx:
             await _collection(tx, collection_id)
-            found = await tx.execute(_members_of(collection_id).order_by(documents.c.seq))
+            found = await tx.execute(_members_of(collection_id, batch))
             return [member for member in map(_to_member, found) if where.matches(member.attributes)]
 
     async def searched(self, collection_id: str) -> None:
@@ -134,6 +141,14 @@ async def _touch(tx: AsyncConnection, collection_id: str, **values: Any) -> None
         raise UnknownCollection(collection_id)
 
 
+async def _put(tx: AsyncConnection, collection_id: str, document_id: str, values: dict[str, str]) -> None:
+    new = {"collection_id": collection_id, "document_id": document_id, "created_at": int(time.time()), **values}
+    try:
+        await tx.execute(sqlite.insert(members).values(new).on_conflict_do_update(set_=values))
+    except IntegrityError:
+        raise UnknownDocument(document_id) from None
+
+
 async def _member(tx: AsyncConnection, collection_id: str, document_id: str) -> Member:
     row = (await tx.execute(_members_of(collection_id).where(documents.c.id == document_id))).one_or_none()
     if row is None:
@@ -141,10 +156,11 @@ async def _member(tx: AsyncConnection, collection_id: str, document_id: str) -> 
     return _to_member(row)
 
 
-def _members_of(collection_id: str) -> Select[Any]:
+def _members_of(collection_id: str, batch: str | None = None) -> Select[Any]:
     columns = members.c.attributes, members.c.created_at.label("added_at")
     joined = select(*rows.DOCUMENT_COLUMNS, *columns).join(members, members.c.document_id == documents.c.id)
-    return joined.where(members.c.collection_id == collection_id)
+    of_batch = [] if batch is None else [members.c.batch == batch]
+    return joined.where(members.c.collection_id == collection_id, *of_batch).order_by(documents.c.seq)
 
 
 def _to_collection(row: Any) -> Collection:

@@ -100,6 +100,7 @@ collection_documents = Table(
     Column("document_id", ForeignKey(documents.c.id, ondelete="CASCADE"), primary_key=True, index=True),
     Column("attributes", Text, nullable=False),  # JSON
     Column("created_at", Integer, nullable=False),
+    Column("batch", Text),  # what was added together, last
 )
 
 # One row: what the passages were made with, and a count of the changes to what can be searched.

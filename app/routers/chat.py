@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from app import telemetry
 from app.deps import ServiceDep, SettingsDep
+from app.library import Library
 from app.responses import as_app_error, error_body
 from app.routers.models import require_model
 from app.schemas.chat import ChatRequest
@@ -32,13 +33,22 @@ async def chat(
     """Answer the last user message from the documents."""
     require_model(body.model, service.model_name)
     reply = Reply(id=f"chatcmpl-{uuid.uuid4().hex}", model=service.model_name)
-    answer = service.answer(body.to_answer_request(reply.id))
+    answer = service.answer(body.to_answer_request(reply.id, await _documents(body, service.library)))
     events = _timed(with_deadline(answer, settings.request_timeout_s))
     if not body.stream:
         return await until_disconnect(request.receive, _whole(reply, events))
     first = await until_disconnect(request.receive, anext(events))  # what fails before any text is a plain HTTP error
     include_usage = body.stream_options is not None and body.stream_options.include_usage
     return EventStream(_server_sent(reply, chain(first, events), include_usage), events)
+
+
+async def _documents(body: ChatRequest, library: Library) -> Collection[str] | None:
+    """The documents that a question is asked of; None for all there are."""
+    chosen = None if body.kvfuse.document_ids is None else set(body.kvfuse.document_ids)
+    for scope in body.scopes:
+        members = set(await library.members(scope.vector_store_ids or (), scope.where))
+        chosen = members if chosen is None else members & chosen
+    return chosen
 
 
 async def _whole(reply: Reply, events: Events) -> Completion:

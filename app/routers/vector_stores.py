@@ -5,9 +5,11 @@ from fastapi import APIRouter
 from app.deps import ServiceDep
 from app.schemas.vector_stores import (
     AddFile,
+    AddFiles,
     ChangeFile,
     ChangeVectorStore,
     CreateVectorStore,
+    FileBatch,
     SearchBody,
     SearchPage,
     SearchResult,
@@ -85,6 +87,26 @@ async def remove_file(vector_store_id: str, file_id: str, service: ServiceDep) -
     """Take a file out; the file itself stays."""
     await service.library.remove(vector_store_id, file_id)
     return VectorStoreFileDeleted(id=file_id)
+
+
+@router.post("/{vector_store_id}/file_batches")
+async def add_batch(vector_store_id: str, body: AddFiles, service: ServiceDep) -> FileBatch:
+    """Put several uploaded files in, all or none of them."""
+    batch_id, members = await service.library.put_all(vector_store_id, body.attributes_by_id)
+    return FileBatch.of(vector_store_id, batch_id, members)
+
+
+@router.get("/{vector_store_id}/file_batches/{batch_id}")
+async def get_batch(vector_store_id: str, batch_id: str, service: ServiceDep) -> FileBatch:
+    """How far the files of a batch are."""
+    return FileBatch.of(vector_store_id, batch_id, await service.library.batch(vector_store_id, batch_id))
+
+
+@router.get("/{vector_store_id}/file_batches/{batch_id}/files")
+async def list_batch(vector_store_id: str, batch_id: str, service: ServiceDep) -> VectorStoreFileList:
+    """The files of a batch that are still in the vector store."""
+    members = await service.library.batch(vector_store_id, batch_id)
+    return VectorStoreFileList(data=[VectorStoreFile.of(vector_store_id, member) for member in members])
 
 
 @router.post("/{vector_store_id}/search")

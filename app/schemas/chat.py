@@ -1,11 +1,14 @@
 """OpenAI's chat completion request, with the options of fusion."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Collection
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from app.config import Policy
+from app.schemas.vector_stores import FilterBody, Id
 from app.service_api import AnswerRequest, ChatMessage
+from cascade.filters import EVERYTHING, Filter
 
 NonEmptyText = Annotated[str, StringConstraints(min_length=1)]
 INT64 = 2**63
@@ -54,7 +57,32 @@ class TextFormat(BaseModel):
     type: Literal["text"]
 
 
-class KvfuseOptions(BaseModel):
+class Scope(BaseModel):
+    """Vector stores to answer from, and what their files' attributes must be."""
+
+    vector_store_ids: list[Id] | None = Field(None, min_length=1, max_length=100)
+    filters: FilterBody | None = None
+
+    @model_validator(mode="after")
+    def _filters_are_of_stores(self) -> "Scope":
+        if self.filters is not None and self.vector_store_ids is None:
+            raise ValueError("filters need vector_store_ids: attributes are those of files in vector stores")
+        return self
+
+    @property
+    def where(self) -> Filter:
+        """The filter; everything passes where none is given."""
+        return EVERYTHING if self.filters is None else self.filters.to_filter()
+
+
+class FileSearch(Scope):
+    """OpenAI's tool of that name; here every question is searched for, so it only says where."""
+
+    type: Literal["file_search"]
+    max_num_results: int | None = Field(None, ge=1, le=50)
+
+
+class KvfuseOptions(Scope):
     """Per-request choices of retrieval and fusion; what is absent follows the service's settings."""
 
     model_config = ConfigDict(extra="forbid")
@@ -83,7 +111,7 @@ class ChatRequest(BaseModel):
     stream_options: StreamOptions | None = None
     response_format: TextFormat | None = None
     logprobs: Literal[False] | None = None
-    tools: list[Any] | None = Field(None, max_length=0, description="Not supported.")
+    tools: list[FileSearch] | None = Field(None, max_length=1, description="file_search only.")
     kvfuse: KvfuseOptions = KvfuseOptions()
 
     @model_validator(mode="after")
@@ -94,8 +122,13 @@ class ChatRequest(BaseModel):
             raise ValueError("the question (the last message) is empty")
         return self
 
-    def to_answer_request(self, request_id: str) -> AnswerRequest:
-        """The request in the service's terms."""
+    @property
+    def scopes(self) -> list[Scope]:
+        """Each narrows what the question is asked of."""
+        return [scope for scope in (self.kvfuse, *(self.tools or ())) if scope.vector_store_ids is not None]
+
+    def to_answer_request(self, request_id: str, document_ids: Collection[str] | None) -> AnswerRequest:
+        """The request in the service's terms, about these documents or all."""
         return AnswerRequest(
             messages=tuple(_chat_message(message) for message in self.messages),
             model=self.model,
@@ -106,8 +139,8 @@ class ChatRequest(BaseModel):
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
             policy=self.kvfuse.policy,
             boundary_tokens=self.kvfuse.boundary_tokens,
-            top_k=self.kvfuse.top_k,
-            document_ids=None if self.kvfuse.document_ids is None else tuple(self.kvfuse.document_ids),
+            top_k=self.kvfuse.top_k or (self.tools[0].max_num_results if self.tools else None),
+            document_ids=None if document_ids is None else tuple(document_ids),
             request_id=request_id,
             fuse=self.kvfuse.fuse,
             budget=self.kvfuse.budget,

@@ -1,11 +1,12 @@
 """OpenAI's vector stores."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, StringConstraints, field_validator
+from pydantic import BaseModel, Field, StringConstraints, field_validator, model_validator
 
 from app.errors import InvalidRequest
-from app.library import Found, Shelf
+from app.library import Found, Shelf, counts_of
 from cascade.collections import Member
 from cascade.errors import FilterError
 from cascade.filters import EVERYTHING, AllOf, AnyOf, Comparison, Filter, Operation
@@ -62,7 +63,7 @@ class VectorStoreObject(BaseModel):
     @classmethod
     def of(cls, shelf: Shelf) -> Self:
         """The API's view of a collection."""
-        counts = FileCounts(**shelf.counts())
+        counts = FileCounts(**counts_of(shelf.members))
         return cls(
             id=shelf.collection.id,
             created_at=shelf.collection.created_at,
@@ -96,6 +97,48 @@ class AddFile(BaseModel):
 
     file_id: Id
     attributes: AttributesBody | None = None
+
+
+class AddFiles(BaseModel):
+    """Files to put into a vector store together: all with the same attributes, or each with its own."""
+
+    file_ids: list[Id] = Field([], max_length=2000)
+    attributes: AttributesBody | None = None
+    files: list[AddFile] = Field([], max_length=2000)
+
+    @model_validator(mode="after")
+    def _names_a_file(self) -> "AddFiles":
+        if not self.file_ids and not self.files:
+            raise ValueError("file_ids or files must name a file")
+        return self
+
+    @property
+    def attributes_by_id(self) -> dict[str, Mapping[str, Value]]:
+        same = dict.fromkeys(self.file_ids, self.attributes or {})
+        return same | {file.file_id: file.attributes or {} for file in self.files}
+
+
+class FileBatch(BaseModel):
+    """Files that were put into a vector store together."""
+
+    id: str
+    object: Literal["vector_store.file_batch"] = "vector_store.file_batch"
+    created_at: int
+    vector_store_id: str
+    status: Literal["completed", "in_progress"]
+    file_counts: FileCounts
+
+    @classmethod
+    def of(cls, id: str, batch_id: str, members: Sequence[Member]) -> Self:
+        """The API's view of the members of a batch."""
+        counts = FileCounts(**counts_of(members))
+        return cls(
+            id=batch_id,
+            created_at=min(member.created_at for member in members),
+            vector_store_id=id,
+            status="in_progress" if counts.in_progress else "completed",
+            file_counts=counts,
+        )
 
 
 class ChangeFile(BaseModel):

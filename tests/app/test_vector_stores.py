@@ -109,6 +109,59 @@ def test_filters_decide_what_is_searched(client: httpx.Client, bench: Bench, add
     assert bench.retriever.asked[-1] == ("q", frozenset(ids.values()))
 
 
+def test_a_question_is_asked_of_vector_stores(client: httpx.Client, bench: Bench, add: Add) -> None:
+    ids = {name: add(name) for name in ("old", "new", "elsewhere")}
+    store, other = make(client)["id"], make(client, file_ids=[ids["elsewhere"]])["id"]
+    for name, year in {"old": 1990, "new": 2024}.items():
+        client.post(f"{PATH}/{store}/files", json={"file_id": ids[name], "attributes": {"year": year}})
+    recent = {"type": "gt", "key": "year", "value": 2000}
+
+    def asked(**body: Any) -> set[str] | None:
+        question = {"messages": [{"role": "user", "content": "How many days?"}], **body}
+        answer = client.post("/v1/chat/completions", json=question)
+        assert answer.status_code == 200, answer.text
+        chosen = bench.requests[-1].document_ids
+        return None if chosen is None else set(chosen)
+
+    assert asked() is None
+    assert asked(kvfuse={"vector_store_ids": [store]}) == {ids["old"], ids["new"]}
+    assert asked(kvfuse={"vector_store_ids": [store, other]}) == set(ids.values())
+    assert asked(kvfuse={"vector_store_ids": [store], "filters": recent}) == {ids["new"]}
+    assert asked(kvfuse={"vector_store_ids": [store], "document_ids": [ids["old"], ids["elsewhere"]]}) == {ids["old"]}
+    tool = {"type": "file_search", "vector_store_ids": [store], "filters": recent, "max_num_results": 2}
+    assert asked(tools=[tool]) == {ids["new"]}
+    assert bench.requests[-1].top_k == 2
+    assert asked(tools=[tool], kvfuse={"vector_store_ids": [other]}) == set()
+
+
+@pytest.mark.parametrize(
+    ("kvfuse", "status"),
+    [({"vector_store_ids": ["vs-none"]}, 404), ({"filters": {"type": "eq", "key": "a", "value": 1}}, 400)],
+)
+def test_a_question_of_no_vector_store_is_refused(client: httpx.Client, kvfuse: dict[str, Any], status: int) -> None:
+    question = {"messages": [{"role": "user", "content": "How many days?"}], "kvfuse": kvfuse}
+    assert client.post("/v1/chat/completions", json=question).status_code == status
+
+
+def test_files_go_in_together_or_not_at_all(client: httpx.Client, bench: Bench, add: Add) -> None:
+    ai = openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none", http_client=client)
+    one, two, three = (add(name) for name in ("one", "two", "three"))
+    store = make(client, file_ids=[three])["id"]
+    batch = ai.vector_stores.file_batches.create(store, file_ids=[one, two], attributes={"year": 2024})
+    assert (batch.status, batch.file_counts.in_progress, batch.file_counts.total) == ("in_progress", 2, 2)
+    for id in (one, two):
+        bench.run(bench.documents.fail(id, "is torn"))
+    batch = ai.vector_stores.file_batches.retrieve(batch.id, vector_store_id=store)
+    assert (batch.status, batch.file_counts.failed) == ("completed", 2)
+    files = list(ai.vector_stores.file_batches.list_files(batch.id, vector_store_id=store))
+    assert {(file.id, file.attributes["year"]) for file in files if file.attributes} == {(one, 2024), (two, 2024)}
+    own = {"files": [{"file_id": one, "attributes": {"year": 1}}, {"file_id": "file-none"}]}
+    assert client.post(f"{PATH}/{store}/file_batches", json=own).status_code == 404
+    assert client.get(f"{PATH}/{store}/files/{one}").json()["attributes"] == {"year": 2024}
+    assert client.get(f"{PATH}/{store}/file_batches/vsfb-none").status_code == 404
+    assert client.post(f"{PATH}/{store}/file_batches", json={}).status_code == 400
+
+
 def test_several_queries_give_each_passage_once(client: httpx.Client, bench: Bench, add: Add) -> None:
     file_id = add("leave")
     store = make(client, file_ids=[file_id])["id"]
