@@ -174,6 +174,7 @@ async def test_a_server_outside_that_cannot_answer_is_named() -> None:
         await outside_engine(url).__aenter__()
 
 
+@pytest.mark.timeout(900)
 async def test_a_run_killed_in_the_middle_and_resumed_equals_an_unbroken_one(
     lab: Parts, settings: Settings, kvfuse_home: Path, tmp_path: Path
 ) -> None:
