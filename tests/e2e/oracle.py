@@ -77,13 +77,14 @@ class Oracle:
         return change.nan_to_num(0.0)
 
     def attention(self) -> torch.Tensor:
-        context = self.plan.context_tokens
+        context, cache = self.plan.context_tokens, self._fused()
         tail = torch.tensor([self.prompt[context:]])
-        cache = self._fused()
-        attentions = torch.cat(self.model(tail, past_key_values=cache, output_attentions=True).attentions)
-        sizes = torch.cat([layer.values for layer in cache.layers]).norm(dim=3)
-        read = attentions * sizes.repeat_interleave(attentions.shape[1] // sizes.shape[1], dim=1)[:, :, None]
-        return read.amax(1).mean((0, 1))[:context]
+        attentions = self.model(tail, past_key_values=cache, output_attentions=True).attentions
+        read = torch.zeros(context)
+        for (weights,), layer in zip(attentions, cache.layers, strict=True):  # `[heads, tail, context + tail]`
+            norms = layer.values[0].norm(dim=2).repeat_interleave(len(weights) // layer.values.shape[1], 0)
+            read += (weights * norms[:, None]).amax(0).mean(0)[:context]
+        return read
 
     def _fused(self) -> DynamicCache:
         cache = DynamicCache()
