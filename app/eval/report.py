@@ -61,7 +61,7 @@ _COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("f1", "F1", ".3f"),
         ("em", "exact", ".3f"),
         ("contains", "contains", ".3f"),
-        ("rouge_l", "ROUGE-L", ".3f"),
+        ("rouge_l", "ROUGE L", ".3f"),
     ),
     "with full prefill's answer": (
         ("f1_vs_full", "F1", ".3f"),
@@ -72,7 +72,7 @@ _COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("kl_worst_question", "KL worst question", ".4f"),
     ),
     "time to first token, s": (("ttft_p50", "p50", ".3f"), ("ttft_p95", "p95", ".3f"), ("ttft_p99", "p99", ".3f")),
-    "full over it": (("speedup_p50", "p50", ".2f"),),
+    "full over it": (("speedup_p50", "p50", ".1f"),),
     "between tokens, s": (("inter_token_p50", "p50", ".4f"), ("inter_token_p95", "p95", ".4f")),
     "prompt tokens": (
         ("reused", "reused", ".0f"),
