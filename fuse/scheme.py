@@ -28,11 +28,15 @@ class SaveStep:
 
 @dataclass(frozen=True)
 class IngestScheme:
-    """A passage is prefilled behind the fixed head and another passage, never first: that alone halves its divergence.
+    """A passage is prefilled behind the fixed head and other passages, never first: that alone halves its divergence.
 
-    In two passes, the first behind its real predecessor (a generic passage for a document's first) and the second
-    behind a generic passage: the KV of the first is kept, with each token's variance between the two. In one pass,
-    behind a generic passage only, whose KV the engine's prefix cache holds.
+    In two passes, the first behind a generic passage and its real predecessor (another generic passage for a
+    document's first) and the second behind the generic passage alone: the KV of the first is kept, with each token's
+    variance between the two. The second prompt of a passage is how the first one of its successor begins, so that the
+    engine's prefix cache saves a pass over every passage but a document's last, up to whole blocks (measured on 8
+    passages of 206 tokens and blocks of 128: a quarter of the tokens less). Without the generic passage in front of the
+    predecessor the divergence is no less (measured at `hybrid` 15 %, 8 questions: KL 0.027 against 0.015 behind the
+    predecessor, 0.060 against 0.036 elsewhere). In one pass, behind a generic passage only.
 
     head: token ids of the ingest head; generic: two passages of plain prose; passes: 1 or 2.
     """
@@ -56,12 +60,12 @@ class IngestScheme:
     def describe(self) -> str:
         """Return what enters the fingerprint: the scheme and its fixed tokens."""
         fixed = json.dumps([self.head, self.generic])
-        return f"head+context+passage/{self.passes}:{blake3(fixed.encode()).hexdigest()}"
+        return f"head+generic+before+passage/{self.passes}:{blake3(fixed.encode()).hexdigest()}"
 
     def prompt_tokens(self, passage_tokens: int) -> int:
         """Return how long an ingest prompt gets with passages of `passage_tokens` tokens, its output included."""
-        longest = passage_tokens if self.passes == 2 else 0  # a predecessor's
-        context = max(longest, *(len(generic) for generic in self.generic))
+        before = passage_tokens if self.passes == 2 else 0
+        context = max(len(self.generic[0]), len(self.generic[1]) + before)
         return len(self.head) + context + passage_tokens + 1
 
     def steps(
@@ -70,7 +74,7 @@ class IngestScheme:
         """Return the prefills that store `passage`, in the order they must run."""
         if self.passes == 1:
             return [self._step(key, fingerprint, passage, self.generic[1], "", SaveStage.ONLY)]
-        context = predecessor.token_ids if predecessor else self.generic[0]
+        context = (*self.generic[1], *predecessor.token_ids) if predecessor else self.generic[0]
         before = predecessor.key if predecessor else ""
         return [
             self._step(key, fingerprint, passage, context, before, SaveStage.FIRST),

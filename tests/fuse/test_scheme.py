@@ -10,14 +10,30 @@ HEAD, GENERIC, PASSAGE = (1, 2), ((10, 11, 12), (20, 21)), (5, 6, 7, 8)
 KEY, BEFORE = ChunkKey("a" * 64), Predecessor(ChunkKey("b" * 64), (30, 31, 32, 33))
 
 
-def test_two_passes_behind_the_predecessor_and_a_generic_passage() -> None:
+def test_two_passes_behind_a_generic_passage_with_and_without_the_predecessor() -> None:
     first, second = IngestScheme(HEAD, GENERIC).steps(KEY, "f" * 64, PASSAGE, BEFORE)
-    assert first.token_ids == (*HEAD, *BEFORE.token_ids, *PASSAGE)
-    assert (first.order.start, first.order.end) == (6, 10)
+    assert first.token_ids == (*HEAD, *GENERIC[1], *BEFORE.token_ids, *PASSAGE)
+    assert (first.order.start, first.order.end) == (8, 12)
     assert (first.order.stage, first.order.predecessor) == (SaveStage.FIRST, BEFORE.key)
     assert second.token_ids == (*HEAD, *GENERIC[1], *PASSAGE)
     assert (second.order.start, second.order.end) == (4, 8)
     assert second.order.stage is SaveStage.SECOND
+
+
+def test_a_passage_shares_its_prefix_with_the_passage_behind_it() -> None:
+    scheme = IngestScheme(HEAD, GENERIC)
+    _, second = scheme.steps(BEFORE.key, "f" * 64, BEFORE.token_ids)
+    first, _ = scheme.steps(KEY, "f" * 64, PASSAGE, BEFORE)
+    assert first.token_ids[: len(second.token_ids)] == second.token_ids
+
+
+def test_no_prompt_of_an_ingest_is_longer_than_announced() -> None:
+    for scheme in (IngestScheme(HEAD, GENERIC), IngestScheme(HEAD, GENERIC, passes=1), IngestScheme.alone(HEAD)):
+        for before in (None, BEFORE):
+            longest = max(len(step.token_ids) for step in scheme.steps(KEY, "f" * 64, PASSAGE, before))
+            assert longest + 1 <= scheme.prompt_tokens(4)
+    assert IngestScheme(HEAD, GENERIC).prompt_tokens(4) == 13
+    assert IngestScheme.alone(HEAD).prompt_tokens(4) == 6
 
 
 def test_the_first_passage_of_a_document_stands_behind_two_generic_ones() -> None:
@@ -38,7 +54,6 @@ def test_alone_is_behind_the_first_token_only() -> None:
     assert step.token_ids == (HEAD[0], *PASSAGE)
     assert (step.order.start, step.order.end) == (1, 5)
     assert (step.order.stage, step.order.predecessor) == (SaveStage.ONLY, "")
-    assert IngestScheme.alone(HEAD).prompt_tokens(4) == 6
 
 
 def test_everything_fixed_enters_the_description() -> None:
