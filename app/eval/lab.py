@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from app.eval.bank import Bank, stored_chunk
 from app.eval.errors import EvalError
 from app.eval.metrics import LogProbs, dense
 from app.eval.prompt import Prompt
+from app.eval.scratch import Scratch
 from app.language import Language
 from cascade.types import Document, MediaType, Passage, SourceText, Stage
 from fuse.plan import FusePlan, PolicySpec
@@ -79,8 +81,8 @@ class Lab:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings, folder: Path) -> AsyncIterator["Lab"]:
-        """Start the engine that `settings` describe, with its store under `folder`; stopped at the end.
+    async def open(cls, settings: Settings) -> AsyncIterator["Lab"]:
+        """Start the engine that `settings` describe, with a store of its own; both are gone at the end.
 
         Raises:
             EvalError: the model cannot be fused.
@@ -88,15 +90,18 @@ class Lab:
         language = Language.load(
             _model_folder(settings), settings.dtype, settings.ingest_passes, cache_dir=settings.home
         )
-        store = replace(settings.store_config(), memory_dir=folder / "memory", disk_dir=folder / "disk", remote_url="")
-        engine = LocalEngine(EngineConfig.of(settings, language.model, store))
-        try:
-            await engine.start()
-            if not engine.fusable:
-                raise EvalError(f"{language.model.name} cannot be fused: {engine.refusal}")
-            yield cls(engine, language, store, settings.passage_tokens)
-        finally:
-            await engine.stop()
+        with Scratch() as memory, Scratch(Path(gettempdir())) as disk:
+            store = replace(
+                settings.store_config(), memory_dir=memory / "memory", disk_dir=disk / "disk", remote_url=""
+            )
+            engine = LocalEngine(EngineConfig.of(settings, language.model, store))
+            try:
+                await engine.start()
+                if not engine.fusable:
+                    raise EvalError(f"{language.model.name} cannot be fused: {engine.refusal}")
+                yield cls(engine, language, store, settings.passage_tokens)
+            finally:
+                await engine.stop()
 
     def passages(self, id: str, title: str, text: str, media_type: MediaType = MediaType.TEXT) -> list[Passage]:
         """Split and tokenise one document as the service does."""

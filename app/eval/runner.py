@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from tqdm import tqdm
@@ -112,18 +113,18 @@ class Run:
     async def _workplace(self) -> AsyncIterator["Asker"]:
         spec = self._spec
         async with AsyncExitStack() as stack:
-            folder = stack.enter_context(Scratch())
             outside = await stack.enter_async_context(outside_engine(spec.engine_url)) if spec.engine_url else None
-            lab = await stack.enter_async_context(Lab.open(self._settings, folder))
-            library = await self._library(stack, lab, folder) if spec.passages == "cascade" else None
+            lab = await stack.enter_async_context(Lab.open(self._settings))
+            library = await self._library(stack, lab) if spec.passages == "cascade" else None
             yield Asker.of(spec, lab, library, outside)
 
-    async def _library(self, stack: AsyncExitStack, lab: Lab, folder: Path) -> Library:
+    async def _library(self, stack: AsyncExitStack, lab: Lab) -> Library:
         from app.models import prepare_models
         from cascade.embed import Embedder
 
         settings = self._settings
         embedder = Embedder(settings.embedder or prepare_models(settings.home).embedder)
+        folder = stack.enter_context(Scratch(Path(gettempdir())))
         opened = Library.open(lab, folder, embedder, settings)
         library = await stack.enter_async_context(opened)
         for question in tqdm(self._questions, desc="Indexing documents", unit="question"):

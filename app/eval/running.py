@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from app.config import Settings
 from app.eval.lab import Lab
-from app.eval.scratch import Scratch
 
 T = TypeVar("T")
 
@@ -22,8 +21,7 @@ def on_lab(settings: Settings, measure: Callable[[Lab], Awaitable[T]]) -> T:
     """Start a lab, measure on it, stop it."""
 
     async def work() -> T:
-        with Scratch() as folder:
-            async with Lab.open(settings, folder) as lab:
-                return await measure(lab)
+        async with Lab.open(settings) as lab:
+            return await measure(lab)
 
     return run_to_end(work())
