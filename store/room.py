@@ -50,11 +50,17 @@ class Room:
             self._transfers.start(("shrink", self._tier.name), lambda: self.shrink(int(self._low)))
 
     def shrink(self, target: int) -> bool:
-        """Sink chunks until the tier holds at most `target` bytes; False when what is left cannot leave."""
+        """Sink chunks until the tier holds at most `target` bytes; False when what is left cannot leave.
+
+        Ends as well when the index cannot be told, as on a full disk: it would name the same chunks for ever.
+        """
         with self._lock:
             self._index.flush()
-            while self._index.used_bytes(self._tier.name) > target:
-                if not self._sink_batch(target):
+            used = self._index.used_bytes(self._tier.name)
+            while used > target:
+                self._sink_batch(used - target)
+                before, used = used, self._index.used_bytes(self._tier.name)
+                if used >= before:
                     return False
             return True
 
@@ -65,14 +71,10 @@ class Room:
             self._reserved += size if granted else 0
             return granted
 
-    def _sink_batch(self, target: int) -> bool:
-        excess = self._index.used_bytes(self._tier.name) - target
-        sunk = False
+    def _sink_batch(self, excess: int) -> None:
         for entry in self._index.coldest(self._tier.name, BATCH):
             if excess <= 0:
                 break
             self._index.age(entry.key, self._tier.name)
             if self._sink(entry):
                 excess -= entry.bytes
-                sunk = True
-        return sunk

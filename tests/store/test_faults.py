@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from store import KVChunk, LookupResult, StoreConfig, StoreFull, TieredStore
+from store.database import Database
 from store.errors import ChunkUnavailable
 from store.keys import ChunkKey
 from store.tier import Tier
@@ -131,3 +132,20 @@ def test_a_full_remote_store_is_left_out(remote: StoreConfig, make_chunk: MakeCh
         store.put(make_chunk())
         assert store.control.demote([make_chunk().key], "remote").outcomes[make_chunk().key].value == "refused"
         assert store.lookup(make_chunk().key) is LookupResult.MEMORY
+
+
+@pytest.mark.timeout(60)
+def test_a_full_disk_whose_index_is_not_writable_either(
+    config: StoreConfig, make_chunk: MakeChunk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making room must end, though the index names what has left for ever."""
+    size = TieredStore(config).put(make_chunk(64)).stored_bytes
+    with TieredStore(config, around("disk", lambda inner: QuotaTier(inner, 9 * size // 2))) as store:
+        for seed in range(1, 4):
+            store.put(make_chunk(64, seed=seed))
+        store.settle()
+        monkeypatch.setattr(Database, "write", lambda *_: False)
+        assert store.put(make_chunk(64, seed=5)).created
+        assert store.lookup(make_chunk(64, seed=5).key) is LookupResult.MEMORY
+        store.control.evict([make_chunk(64, seed=5).key], "memory")
+        assert store.lookup(make_chunk(64, seed=5).key) is LookupResult.DISK
