@@ -63,7 +63,9 @@ def precompute(
     recursive: Annotated[bool, typer.Option(help="Folders inside folders too.")] = True,
     resume: Annotated[bool, typer.Option(help="Do not read again files whose size and time have not changed.")] = True,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try known failures again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Documents at once; short for --ingest-workers.")] = None,
+    single_pass: Annotated[bool, typer.Option("--single-pass", help="Short for --ingest-passes 1.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write summary and failures as JSON.")] = None,
 ) -> None:
     """Add documents and compute their K/V ahead of time; a broken run continues where it stopped."""
@@ -71,6 +73,8 @@ def precompute(
     from app.batch import BatchOptions
 
     configure_logging(settings.log_level)
+    short = ({"ingest_workers": workers} if workers else {}) | ({"ingest_passes": 1} if single_pass else {})
+    settings = settings.model_copy(update=short)
     options = BatchOptions(glob, recursive, resume, retry_failed)
     jobs.precompute(settings, paths, options, dry_run, report)
 

@@ -113,6 +113,7 @@ class Settings(BaseSettings):
         2, description="Prefills of a passage at ingest; 2 allow policy hybrid at its best."
     )
     ingest_concurrency: int = Field(8, ge=1, le=1024, description="Passages precomputed at once.")
+    ingest_workers: int = Field(4, ge=1, le=256, description="Documents parsed, embedded and precomputed at once.")
     max_output_tokens: int = Field(512, ge=1, description="Longest answer, in tokens.")
 
     @field_validator("config", "home", "model", "embedder", "memory_dir", "disk_dir", mode="after")

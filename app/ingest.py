@@ -20,8 +20,6 @@ from store.tiered import TieredStore
 
 logger = logging.getLogger(__name__)
 
-_DOCUMENTS_AT_ONCE = 4
-
 
 class Ingestor:
     """Takes documents in and works them off in the background; what a stopped process left is taken up again.
@@ -40,6 +38,7 @@ class Ingestor:
         embedder: Embedder,
         maker: PassageMaker,
         max_document_bytes: int,
+        documents_at_once: int = 4,
     ) -> None:
         self._bank = bank
         self._catalog = catalog
@@ -47,6 +46,7 @@ class Ingestor:
         self._embedder = embedder
         self._maker = maker
         self._max_document_bytes = max_document_bytes
+        self._documents_at_once = documents_at_once
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._workers: list[asyncio.Task[None]] = []
@@ -68,7 +68,7 @@ class Ingestor:
         await self._drop_orphans()
         for document in await self._catalog.resume():
             self._queue.put_nowait(document.id)
-        self._workers = [asyncio.create_task(self._work()) for _ in range(_DOCUMENTS_AT_ONCE)]
+        self._workers = [asyncio.create_task(self._work()) for _ in range(self._documents_at_once)]
 
     async def stop(self) -> None:
         """Stop where the work stands; the next `start` goes on from there."""

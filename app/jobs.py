@@ -5,13 +5,15 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import openai
 
-from app.batch import Batch, BatchOptions, BatchSummary, find_files
+from app.batch import Batch, BatchFile, BatchOptions, BatchSummary, find_files
 from app.config import Settings
+from app.dry_run import Plan, plan_batch
 from app.errors import InvalidRequest
 from app.service import KvfuseService
 from app.service_api import AnswerRequest, ChatMessage, TextDelta
@@ -23,7 +25,7 @@ def precompute(
 ) -> BatchSummary | None:
     """Make every document under `paths` ready; a broken run goes on where it stopped.
 
-    With `dry_run` only what would be done is printed. `report` is a file for the summary and failures as JSON.
+    With `dry_run` only what would be done is printed. `report` is a file for the summary, or the plan, as JSON.
 
     Raises:
         InvalidRequest: there is no document under `paths`, or some failed; the message lists them.
@@ -32,18 +34,15 @@ def precompute(
     if not files:
         raise InvalidRequest(f"no document ({', '.join(SUPPORTED_SUFFIXES)}) under {', '.join(map(str, paths))}")
     if dry_run:
-        print("\n".join(f"{file.path} ({file.path.stat().st_size:,} bytes)" for file in files))
-        print(f"{len(files)} files, {sum(file.path.stat().st_size for file in files):,} bytes")
+        _tell(asyncio.run(plan_batch(settings, files, options)), report)
         return None
 
     async def run() -> BatchSummary:
         async with running(settings) as service:
-            return await Batch(service.ingestor, service.catalog, options).run(files)
+            return await _batch(service, options, files)
 
     summary = asyncio.run(run())
-    print(summary.describe())
-    if report is not None:
-        report.write_text(summary.to_json() + "\n", encoding="utf-8")
+    _tell(summary, report)
     if summary.failed:
         lines = "\n".join(f"  {failure.path}: {failure.reason}" for failure in summary.failed)
         raise InvalidRequest(f"{len(summary.failed)} of {len(files)} documents failed:\n{lines}")
@@ -91,7 +90,21 @@ async def running(settings: Settings) -> AsyncIterator[KvfuseService]:
 async def precompute_with(service: KvfuseService, files: Sequence[Path]) -> BatchSummary:
     """Make `files` ready in a started service."""
     options = BatchOptions()
-    return await Batch(service.ingestor, service.catalog, options).run(list(find_files(files, options)))
+    return await _batch(service, options, list(find_files(files, options)))
+
+
+async def _batch(service: KvfuseService, options: BatchOptions, files: Sequence[BatchFile]) -> BatchSummary:
+    """Run a batch, say what it has banked, and save the index over it."""
+    summary = await Batch(service.ingestor, service.catalog, options).run(files)
+    await service.retriever.refresh()
+    speeds = [estimate.prefill_tokens_per_s for estimate in service.store.stats().break_even.values()]
+    return replace(summary, prefill_s=summary.tokens / min(speeds))
+
+
+def _tell(outcome: BatchSummary | Plan, report: Path | None) -> None:
+    print(outcome.describe())
+    if report is not None:
+        report.write_text(outcome.to_json() + "\n", encoding="utf-8")
 
 
 def plain_question(question: str) -> AnswerRequest:

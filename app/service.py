@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from blake3 import blake3
 
 from app.answering import AnswerDefaults, Answerer
 from app.bank import KVBank
@@ -20,15 +19,15 @@ from app.language import Language
 from app.library import Library
 from app.lm_scorer import LmScorer
 from app.models import prepare_models
+from app.profile import passage_maker, profile_of
 from app.retrieval import make_retriever
 from app.selfcheck import SelfCheck, check_fusion
 from app.service_api import AnswerEvent, AnswerRequest, FileView
 from cascade.catalog import Catalog
 from cascade.embed import Embedder
 from cascade.errors import DocumentError, DocumentProblem, UnknownDocument
-from cascade.passages import PassageMaker
+from cascade.pipeline import Retriever
 from cascade.types import Document, Stage
-from store.keys import chunk_key
 from store.tiered import TieredStore
 
 _STATUS = {Stage.READY: "processed", Stage.FAILED: "error"}
@@ -43,6 +42,7 @@ class KvfuseService:
     catalog: Catalog
     bank: KVBank
     ingestor: Ingestor
+    retriever: Retriever
     answerer: Answerer
     library: Library
     check: SelfCheck
@@ -68,23 +68,20 @@ class KvfuseService:
 
     async def _start_documents(self, language: Language, embedder: Embedder) -> None:
         settings = self._settings
-        maker = PassageMaker(
-            language.plain,
-            lambda token_ids: chunk_key(language.fingerprint, settings.tenant_salt, token_ids),
-            settings.passage_tokens,
-        )
-        self.catalog = await Catalog.open(settings.home / "catalog.sqlite", _profile(settings, language))
+        maker = passage_maker(settings, language)
+        self.catalog = await Catalog.open(settings.home / "catalog.sqlite", profile_of(settings, language))
         self._parts.push_async_callback(self.catalog.close)
         self.bank = KVBank(
             self.engine, self.catalog, self.store, language.scheme, language.fingerprint, settings.ingest_concurrency
         )
-        self.ingestor = Ingestor(self.bank, self.catalog, self.store, embedder, maker, settings.max_upload_bytes)
+        parts = (self.bank, self.catalog, self.store, embedder, maker)
+        self.ingestor = Ingestor(*parts, settings.max_upload_bytes, settings.ingest_workers)
         lm = LmScorer(self.engine, language)
-        retriever = make_retriever(settings, self.catalog, embedder, lm, settings.home / "index.npz")
-        self._parts.push_async_callback(retriever.close)
-        await retriever.refresh()
-        self.library = Library(self.catalog.collections, retriever)
-        self.answerer = Answerer(self.engine, retriever, self.ingestor, language, _answer_defaults(settings))
+        self.retriever = make_retriever(settings, self.catalog, embedder, lm, settings.home / "index.npz")
+        self._parts.push_async_callback(self.retriever.close)
+        await self.retriever.refresh()
+        self.library = Library(self.catalog.collections, self.retriever)
+        self.answerer = Answerer(self.engine, self.retriever, self.ingestor, language, _answer_defaults(settings))
         self._parts.push_async_callback(self.ingestor.stop)
         await self.ingestor.start()
 
@@ -176,12 +173,6 @@ def _answer_defaults(settings: Settings) -> AnswerDefaults:
         share_fused=settings.share_fused,
         no_context=settings.no_context,
     )
-
-
-def _profile(settings: Settings, language: Language) -> str:
-    """Name everything that stored passages depend on."""
-    depends_on = (language.fingerprint, settings.tenant_salt, settings.passage_tokens, str(settings.embedder))
-    return blake3(repr(depends_on).encode()).hexdigest()
 
 
 def _view(document: Document) -> FileView:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from filelock import AsyncFileLock
-from sqlalchemy import delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Select, delete, exists, insert, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -24,6 +25,7 @@ from cascade.types import Document, IndexedPassage, MediaType, Passage, SourceTe
 IN_FLIGHT = (Stage.PARSING, Stage.EMBEDDING, Stage.PRECOMPUTING)
 SQL_BATCH = 1000  # values in one statement; SQLite allows 32,766
 INDEX_BATCH = 2000  # passages read at once to be indexed
+_ALL = select(*rows.DOCUMENT_COLUMNS)
 
 
 class Added(Enum):
@@ -76,6 +78,14 @@ class Catalog:
             raise
         return cls(engine, profile)
 
+    @classmethod
+    def look(cls, path: Path, profile: str) -> "Catalog":
+        """The file as it is, to be read only: nothing is created, migrated or queued.
+
+        Methods raise sqlalchemy's OperationalError if there is no file, or one of another version of the program.
+        """
+        return cls(create_async_engine(f"sqlite+aiosqlite:///file:{quote(str(path))}?mode=ro&uri=true"), profile)
+
     @property
     def collections(self) -> Collections:
         """The groups that the documents are in."""
@@ -110,7 +120,7 @@ class Catalog:
                 outcome = Added.RETRIED
             if replaces is not None:
                 await changes.read_document(tx, replaces)
-            found = rows.to_document((await tx.execute(select(*rows.DOCUMENT_COLUMNS).where(same))).one())
+            found = rows.to_document((await tx.execute(_ALL.where(same))).one())
             if await changes.supersede(tx, found, source, replaces):
                 await self._next_revision(tx)
             return AddResult(await changes.read_document(tx, found.id), outcome)
@@ -123,13 +133,17 @@ class Catalog:
 
     async def known(self, source: SourceFile) -> Document | None:
         """The document that holds this file's content, if the file is as it was when it was added."""
-        query = select(*rows.DOCUMENT_COLUMNS).join(sources, sources.c.document_id == documents.c.id)
-        query = query.where(
+        return await self._held(
             sources.c.path == source.path, sources.c.bytes == source.bytes, sources.c.mtime_ns == source.mtime_ns
         )
-        async with self._engine.connect() as tx:
-            row = (await tx.execute(query)).one_or_none()
-        return None if row is None else rows.to_document(row)
+
+    async def held(self, path: str) -> Document | None:
+        """The document of what this file of a folder held when it was last added."""
+        return await self._held(sources.c.path == path)
+
+    async def find(self, content: bytes) -> Document | None:
+        """The document of just this content."""
+        return await self._found(_ALL.where(documents.c.sha256 == changes.content_hash(content)))
 
     async def get(self, document_id: str) -> Document:
         """The document as it is now."""
@@ -146,7 +160,7 @@ class Catalog:
 
     async def list(self, *stages: Stage) -> Sequence[Document]:
         """Documents in order of arrival, of the given stages or all."""
-        query = select(*rows.DOCUMENT_COLUMNS).order_by(documents.c.seq)
+        query = _ALL.order_by(documents.c.seq)
         if stages:
             query = query.where(documents.c.stage.in_(stages))
         async with self._engine.connect() as tx:
@@ -276,6 +290,14 @@ class Catalog:
         async with self._engine.connect() as tx:
             found = await tx.execute(select(*columns).where(passages.c.id.in_(passage_ids)))
             return {row.id: rows.to_token_vectors(row) for row in found}
+
+    async def _held(self, *which: ColumnElement[bool]) -> Document | None:
+        return await self._found(_ALL.join(sources, sources.c.document_id == documents.c.id).where(*which))
+
+    async def _found(self, query: Select[Any]) -> Document | None:
+        async with self._engine.connect() as tx:
+            row = (await tx.execute(query)).one_or_none()
+        return None if row is None else rows.to_document(row)
 
     async def _update(self, document_id: str, **values: Any) -> None:
         async with self._engine.begin() as tx:

@@ -52,12 +52,17 @@ async def adopt_profile(tx: AsyncConnection, profile: str) -> None:
         await tx.execute(requeue(documents.c.stage == Stage.READY))
 
 
+def content_hash(content: bytes) -> str:
+    """By which equal documents are found."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def new_row(filename: str, content: bytes, media_type: MediaType) -> dict[str, Any]:
     """The row of a new document."""
     now = int(time.time())
     return {
         "id": f"file-{secrets.token_hex(12)}",
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": content_hash(content),
         "filename": filename,
         "title": filename,
         "media_type": media_type,

@@ -113,7 +113,7 @@ class AddFiles(BaseModel):
         return self
 
     @property
-    def attributes_by_id(self) -> dict[str, Mapping[str, Value]]:
+    def attributes_by_id(self) -> Mapping[str, Mapping[str, Value]]:
         same = dict.fromkeys(self.file_ids, self.attributes or {})
         return same | {file.file_id: file.attributes or {} for file in self.files}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.batch import BatchFile, BatchOptions, find_files
+from app.batch import BatchFile, BatchOptions, Pace, find_files
 from cascade.types import Stage
 from tests.app import batch_child
 
@@ -125,6 +125,18 @@ async def test_a_broken_version_in_between_is_passed_over(
     assert list(stages(home).values()) == [Stage.READY]
     with sqlite3.connect(home / "catalog.sqlite") as db:
         assert db.execute("SELECT text FROM documents").fetchall() == [("New text.",)]
+
+
+def test_the_time_to_go_follows_the_bytes_of_new_files() -> None:
+    now = 0.0
+    pace = Pace(1000, lambda: now)
+    pace.seen(200, new=False)
+    assert pace.left_s(0) is None
+    pace.seen(300, new=True)
+    pace.seen(300, new=True)
+    now = 30.0
+    assert pace.left_s(backlog=1) == pytest.approx(50), "300 bytes in 30 s, 500 to go"
+    assert pace.describe(tokens=600, backlog=1) == "20 tokens/s, 00:50 to go"
 
 
 def test_which_files_are_found(folder: Path) -> None:

@@ -82,6 +82,12 @@ def test_options_of_a_batch_reach_the_job(run: Run, jobs: Jobs, tmp_path: Path) 
     assert (dry_run, report) == (True, Path("out.json"))
 
 
+def test_short_forms_of_settings_for_a_batch(run: Run, jobs: Jobs, tmp_path: Path) -> None:
+    assert run("precompute", str(tmp_path), "--workers", "9", "--single-pass")[0] == 0
+    settings, _ = jobs.calls["precompute"]
+    assert (settings.ingest_workers, settings.ingest_passes) == (9, 1)
+
+
 def test_ask_passes_question_and_url(run: Run, jobs: Jobs) -> None:
     assert run("ask", "How many days?", "--url", "http://127.0.0.1:1")[0] == 0
     assert jobs.calls["ask"][1] == ("How many days?", "http://127.0.0.1:1")
