@@ -16,6 +16,7 @@ from app.eval.bench.coders import Coder, coders, raw_bytes, size_of
 from app.eval.bench.registry import Size
 from app.eval.bench.result import Bar, BenchResult, Figure, Row
 from app.eval.bench.timing import SECONDS, in_turns, repeated
+from app.eval.errors import EvalError
 from app.models import prepare_models
 from store.chunk import KVChunk
 from store.codec import DEFAULT_CHAIN, Codecs, chain_names
@@ -35,11 +36,19 @@ _NOTE = (
 def run(settings: Settings, size: Size) -> BenchResult:
     """Measure on a real model's chunk and on a made-up one."""
     seconds = SECONDS if size is Size.SHORT else 5 * SECONDS
-    warm_up()
     chunks = {
         f"SmolLM2, {CHUNK_TOKENS} tokens": real_chunk(real_kv(prepare_models(settings.home).llm)),
         "synthetic, head_dim 128": wide_chunk(),
     }
+    return measure_codec(chunks, seconds)
+
+
+def measure_codec(chunks: Mapping[str, KVChunk], seconds: float) -> BenchResult:
+    """Measure every chain and every other coder on each chunk, each way for `seconds`; the bars are of the first one.
+
+    Raises EvalError when a coder is not lossless.
+    """
+    warm_up()
     rows = [row for name, chunk in chunks.items() for row in _rows(name, chunk, seconds)]
     ours = next(row.figures for row in rows if row.name.startswith(DEFAULT_CHAIN))
     title = "Compression of K and V without loss"
@@ -79,7 +88,7 @@ def _of_chain(chunk: KVChunk, chain: str, seconds: float) -> dict[str, Figure]:
     encoded = encode(chunk, chain)
     reader, target = opened(encoded), Target(chunk)
     if not np.array_equal(reader.read(), chunk.data):
-        raise AssertionError(f"{chain} is not lossless")
+        raise EvalError(f"{chain} is not lossless")
     return {
         "saved": Figure.of([100 * (1 - encoded.stored_bytes / chunk.raw_bytes)], "%"),
         "encode": _speed(chunk, repeated(lambda: encode(chunk, chain), seconds=seconds)),
@@ -91,7 +100,7 @@ def _of_coder(chunk: KVChunk, coder: Coder, seconds: float) -> dict[str, Figure]
     raw = raw_bytes(chunk)
     packed = coder.pack(raw)
     if coder.unpack(packed) != raw:
-        raise AssertionError(f"{coder.name} is not lossless")
+        raise EvalError(f"{coder.name} is not lossless")
     return {
         "saved": Figure.of([100 * (1 - size_of(packed) / len(raw))], "%"),
         "encode": _speed(chunk, repeated(lambda: coder.pack(raw), seconds=seconds)),

@@ -42,14 +42,18 @@ CASES = {Size.SHORT: StoreCase(25, 3), Size.FULL: StoreCase(1000, 60)}
 
 
 def run(settings: Settings, size: Size) -> BenchResult:
-    """Measure on a chunk of a real model, then kill and hammer. Raises EvalError where the store breaks a promise."""
-    case, model = CASES[size], prepare_models(settings.home).llm
-    chunk = real_chunk(real_kv(model))
-    times = _times(chunk) | {_PREFILL: _prefill(model)}
+    """Measure on a chunk of a real model, then kill and hammer."""
+    model = prepare_models(settings.home).llm
+    return measure_store(real_chunk(real_kv(model)), CASES[size], {_PREFILL: _prefill(model)})
+
+
+def measure_store(chunk: KVChunk, case: StoreCase, others: Mapping[str, list[float]]) -> BenchResult:
+    """Measure beside the times of `others`. Raises EvalError where the store breaks a promise."""
+    times = {**_times(chunk), **others}
     outcomes = _survive(case)
     return BenchResult(
         "store",
-        f"The store: one chunk of {CHUNK_TOKENS} tokens, {chunk.raw_bytes / 1e6:.1f} MB of K and V",
+        f"The store: one chunk of {chunk.tokens} tokens, {chunk.raw_bytes / 1e6:.1f} MB of K and V",
         tuple(_row(name, chunk, taken) for name, taken in times.items()),
         (
             Bar("memory tier over decoding alone", median(times[_MEMORY]) / median(times[_DECODING]), 1.3, False),
