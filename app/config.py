@@ -50,8 +50,12 @@ class Settings(BaseSettings):
     dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="Type of weights and K/V.")
     max_model_len: int | None = Field(None, ge=256, description="Context length in tokens; the model's own if none.")
     max_num_batched_tokens: int | None = Field(None, ge=64, description="Tokens in one engine step.")
-    max_num_seqs: int = Field(16, ge=1, le=1024, description="Requests the engine runs at once.")
-    kv_cache_gib: float = Field(2.0, gt=0, description="Paged K/V cache of the engine, in GiB.")
+    max_num_seqs: int | None = Field(
+        None, ge=1, le=1024, description="Requests the engine runs at once; 16 on a CPU, else vLLM's choice if none."
+    )
+    kv_cache_gib: float | None = Field(
+        None, gt=0, description="Paged K/V cache of the engine, in GiB; 2 on a CPU, else vLLM's choice if none."
+    )
     tensor_parallel_size: int = Field(1, ge=1, description="Devices that share the model's layers.")
     enforce_eager: bool | None = Field(None, description="Run the model uncompiled; by default on CPU only.")
 

@@ -131,20 +131,20 @@ def engine_arguments(config: EngineConfig) -> "AsyncEngineArgs":
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
 
-    arguments = config.to_vllm(eager=_runs_eagerly(config))
+    arguments = _on_this_platform(config).to_vllm()
     transfer = KVTransferConfig(**arguments.pop("kv_transfer_config"))
     return AsyncEngineArgs(kv_transfer_config=transfer, disable_log_stats=True, **arguments)
 
 
-def _runs_eagerly(config: EngineConfig) -> bool:
+def _on_this_platform(config: EngineConfig) -> EngineConfig:
     from vllm.platforms import current_platform
 
-    eager = current_platform.is_cpu() if config.enforce_eager is None else config.enforce_eager
-    if eager:
+    config = config.on(cpu=current_platform.is_cpu())
+    if config.enforce_eager:
         # vLLM's sampler compiles one small function even then, which takes 20 s when log-probabilities are first
         # asked for.
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-    return bool(eager)
+    return config
 
 
 def run_server(config: EngineConfig, options: Sequence[str], api_key: str = "") -> NoReturn:
@@ -157,7 +157,7 @@ def run_server(config: EngineConfig, options: Sequence[str], api_key: str = "") 
     if api_key:
         os.environ["VLLM_API_KEY"] = api_key
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
-    command += server_options(config.to_vllm(eager=_runs_eagerly(config)))
+    command += server_options(_on_this_platform(config).to_vllm())
     command += ["--enable-prompt-tokens-details", *options]
     os.execv(sys.executable, command)
 

@@ -1,7 +1,7 @@
 """What goes into the engine and comes out of it: configuration, sampling, pieces of answers, stored bytes."""
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ class EngineConfig:
     connector: Mapping[str, Any]
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
-    max_num_seqs: int = 16
-    kv_cache_gib: float = 2.0
+    max_num_seqs: int | None = None
+    kv_cache_gib: float | None = None
     num_gpu_blocks: int | None = None
     tensor_parallel_size: int = 1
     enforce_eager: bool | None = None
@@ -53,7 +53,18 @@ class EngineConfig:
             log_level="info" if settings.log_level == "debug" else "error",
         )
 
-    def to_vllm(self, eager: bool) -> dict[str, Any]:
+    def on(self, cpu: bool) -> "EngineConfig":
+        """Fill in what depends on the platform: a CPU runs uncompiled, few requests at once, over a small cache."""
+        if not cpu:
+            return self
+        return replace(
+            self,
+            max_num_seqs=self.max_num_seqs or 16,
+            kv_cache_gib=self.kv_cache_gib or 2.0,
+            enforce_eager=True if self.enforce_eager is None else self.enforce_eager,
+        )
+
+    def to_vllm(self) -> dict[str, Any]:
         """Return the arguments of vLLM by their names, JSON-ready; what is left to vLLM is not among them."""
         arguments = {
             "model": str(self.model),
@@ -63,9 +74,9 @@ class EngineConfig:
             "max_num_seqs": self.max_num_seqs,
             "max_logprobs": -1,
             "enable_prefix_caching": True,
-            "enforce_eager": eager,
+            "enforce_eager": self.enforce_eager,
             "tensor_parallel_size": self.tensor_parallel_size,
-            "kv_cache_memory_bytes": int(self.kv_cache_gib * 2**30),
+            "kv_cache_memory_bytes": None if self.kv_cache_gib is None else int(self.kv_cache_gib * 2**30),
             "num_gpu_blocks_override": self.num_gpu_blocks,
             "worker_cls": "fuse.connector.vllm_worker.VllmWorker",
             "kv_transfer_config": {
