@@ -22,6 +22,7 @@ from app.eval.metrics import LogProbs, dense
 from app.eval.prompt import Prompt
 from app.eval.scratch import Scratch
 from app.language import Language
+from cascade.errors import CascadeError
 from cascade.types import Document, MediaType, Passage, SourceText, Stage
 from fuse.plan import FusePlan, PolicySpec
 from store.config import StoreConfig
@@ -85,11 +86,9 @@ class Lab:
         """Start the engine that `settings` describe, with a store of its own; both are gone at the end.
 
         Raises:
-            EvalError: the model cannot be fused.
+            EvalError: the folder holds no model, or one that cannot be fused.
         """
-        language = Language.load(
-            _model_folder(settings), settings.dtype, settings.ingest_passes, cache_dir=settings.home
-        )
+        language = _language(settings)
         with Scratch() as memory, Scratch(Path(gettempdir())) as disk:
             store = replace(
                 settings.store_config(), memory_dir=memory / "memory", disk_dir=disk / "disk", remote_url=""
@@ -206,10 +205,14 @@ class Lab:
         return plan, plan.cache_salt(salt, prompt.token_ids())
 
 
-def _model_folder(settings: Settings) -> Path:
+def _language(settings: Settings) -> Language:
     from app.models import prepare_models
 
-    return settings.model or prepare_models(settings.home).llm
+    model = settings.model or prepare_models(settings.home).llm
+    try:
+        return Language.load(model, settings.dtype, settings.ingest_passes, cache_dir=settings.home)
+    except (OSError, CascadeError) as error:
+        raise EvalError(f"{model} is no model that can be read: {error}") from error
 
 
 def _document(id: str, title: str, media_type: MediaType) -> Document:
