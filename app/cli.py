@@ -46,7 +46,7 @@ def serve(settings: Settings) -> None:
 @with_settings
 def engine(
     settings: Settings,
-    options: Annotated[list[str] | None, typer.Argument(metavar="[-- VLLM OPTIONS]", help="Passed to vLLM.")] = None,
+    options: Annotated[list[str] | None, typer.Argument(metavar="-- VLLM_OPTION", help="Passed to vLLM.")] = None,
 ) -> None:
     """Run an engine as a vLLM server, for services that name it in --engine-urls and share its folders."""
     from app.engines import serve_engine

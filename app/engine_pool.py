@@ -20,7 +20,7 @@ from fuse.scheme import SaveStep
 logger = logging.getLogger(__name__)
 
 _WATCH_S = 2.0
-_START_S = 600.0
+_START_S = 1800.0
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class EnginePool:
         """Wait for the first engine that can be used.
 
         Raises:
-            EngineError: every one of them serves something else, or none has answered for ten minutes.
+            EngineError: every one of them serves something else, or none has answered for half an hour.
         """
         deadline = time.monotonic() + _START_S
         self._watchers = [asyncio.create_task(self._watch(member)) for member in self._members]

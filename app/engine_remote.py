@@ -1,19 +1,24 @@
 """RemoteEngine: one stand-alone vLLM server, asked through its OpenAI API."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import openai
 
 from app.engine_values import EngineDown, EngineError, Generated, Sampling, Saved
 from app.language import Language
 from fuse.plan import FusePlan
 from fuse.scheme import SaveStep
+from store.config import StoreConfig
 from store.keys import ModelFingerprint
+
+logger = logging.getLogger(__name__)
 
 _CONNECT_S = 5.0
 _READ_S = 600.0
@@ -25,12 +30,13 @@ _PLAIN = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 class RemoteEngine:
     """A vLLM server at `url` with `VllmWorker` and `FuseEndpoints` in it. Implements `app.engine.Engine`.
 
-    language: what the server must serve.
+    language: what the server must serve; store: where its chunks are expected.
     """
 
-    def __init__(self, url: str, api_key: str, language: Language) -> None:
+    def __init__(self, url: str, api_key: str, language: Language, store: StoreConfig) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self._language = language
+        self._expected = _places(store.to_json())
         self._client = openai.AsyncOpenAI(
             base_url=f"{self.url}/v1",
             api_key=api_key or "none",
@@ -38,7 +44,7 @@ class RemoteEngine:
             timeout=openai.Timeout(_READ_S, connect=_CONNECT_S),
         )
         self._model = ""
-        self.store: Mapping[str, Any] = {}
+        self._places: Mapping[str, Any] = {}
         self.fusable = False
         self.refusal = "the engine has not answered yet"
         self.max_model_len = 0
@@ -52,7 +58,9 @@ class RemoteEngine:
         """
         facts = await self._get("")
         self._require_same_model(facts)
-        self._model, self.max_model_len, self.store = facts["model"], facts["max_model_len"], facts["store"]
+        self._model, self.max_model_len, self._places = facts["model"], facts["max_model_len"], _places(facts["store"])
+        if self._places != self._expected:
+            logger.warning("%s stores chunks in %s, expected were %s", self.url, self._places, self._expected)
         self.fusable, self.refusal = facts["fusable"], facts["reason"]
 
     def refuse(self, reason: str) -> None:
@@ -71,8 +79,7 @@ class RemoteEngine:
 
     async def describe(self) -> list[dict[str, Any]]:
         facts = {"fusable": self.fusable, "refusal": self.refusal, "max_model_len": self.max_model_len}
-        folders = {name: self.store.get(name) for name in ("memory_dir", "disk_dir")}
-        return [{"engine": self.url, "answers": await self.alive(), **facts, **folders}]
+        return [{"engine": self.url, "answers": await self.alive(), **facts, **self._places}]
 
     async def store_stats(self) -> Mapping[str, Mapping[str, Any]]:
         return {self.url: await self._get("/store")}
@@ -149,7 +156,7 @@ class RemoteEngine:
                 raise EngineDown(f"{self.url}: {error}") from error
             hint = " (start it with `kvfuse engine`)" if error.status_code == 404 else ""
             raise EngineError(f"{self.url}: {error}{hint}") from error
-        except openai.OpenAIError as error:
+        except (openai.OpenAIError, httpx.TransportError) as error:
             raise EngineDown(f"{self.url}: {error}") from error
 
     def _require_same_model(self, facts: Mapping[str, Any]) -> None:
@@ -161,6 +168,10 @@ class RemoteEngine:
                 f"{self.url} serves another model than {language.model} in this service's dtype: {facts['model']}, "
                 f"{fields['layers']} layers, {fields['dtype']}, weights {fields['weights'][:12]}"
             )
+
+
+def _places(store: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: store.get(name) for name in ("memory_dir", "disk_dir", "remote_url")}
 
 
 def _generated(choice: Any) -> Generated:

@@ -66,7 +66,8 @@ class LoadedEvidence:
         reader = self._model.paged.reader(self._block_ids, 0, tail[1])
         for name, query in queries.items():
             layer = self._model.layers[name]
-            total += _read_from(query, *reader.read(layer.kv_cache), layer.impl.scale)
+            most = _most_read(query, *reader.read(layer.kv_cache), layer.impl.scale)
+            total += self._model.ranks.most(most).mean(0)
         return total[: self._context].cpu()
 
     def deviation(self) -> torch.Tensor:
@@ -80,10 +81,10 @@ class LoadedEvidence:
         return self._model.ranks.mean(change)
 
 
-def _read_from(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
-    """Return how much the last tokens read from each token: attention times the norm of V, float32 `[tokens]`.
+def _most_read(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return how much each last token reads from each token: attention times the norm of V, float32 `[last, tokens]`.
 
-    The most that any head reads, as a mean over heads drowns the few that look up a fact; then the mean over queries.
+    The most that any head reads, as a mean over heads drowns the few that look up a fact.
 
     queries: `[last, heads, head_dim]`; keys, values: `[tokens, kv_heads, head_dim]`, those of the last tokens included.
     """
@@ -95,4 +96,4 @@ def _read_from(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, 
         logits = torch.einsum("tgd,nd->gtn", grouped[:, head], keys[:, head].float()) * scale
         weights = logits.masked_fill_(later, -torch.inf).softmax(-1).amax(0)
         most = torch.maximum(most, weights * values[:, head].float().norm(dim=1))
-    return most.mean(0)
+    return most

@@ -60,6 +60,14 @@ class Ranks:
             dist.all_reduce(values, group=self.group)
         return values / self.size
 
+    def most(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the largest of all ranks' `values`, element by element."""
+        if self.size == 1:
+            return values
+        host = values.cpu()
+        dist.all_reduce(host, op=dist.ReduceOp.MAX, group=self.group)
+        return host.to(values.device)
+
     def common(self, flags: Sequence[bool]) -> list[bool]:
         """Return which of `flags` are set on every rank."""
         if self.size == 1:
