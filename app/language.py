@@ -9,16 +9,16 @@ from fuse.fingerprint import fingerprint_model
 from fuse.scheme import IngestScheme
 
 GENERIC_PASSAGES = (
-    "The ferry leaves the northern pier every morning except on holidays. Passengers buy their tickets at the small "
-    "office beside the gate, where timetables and maps are also kept. The crossing takes about forty minutes in fair "
-    "weather and somewhat longer when the wind is from the west. On the other side a road follows the shore for a few "
-    "miles before it turns inland and climbs through orchards to the old town. Most of the houses there were built of "
-    "local stone, and many of them still have the wide doors through which carts once passed.\n\n",
     "A good workshop is arranged so that the tools used most often lie closest to the bench. Larger machines stand "
     "along the walls with enough space around them to turn a long board. Light should come from the left for most "
     "people, and the floor should be swept at the end of every day. Glue, paint and varnish are stored in a closed "
     "cabinet away from heat. Before starting a new piece it helps to draw it at full size, to list the parts, and to "
     "cut everything a little longer than the drawing says, since wood can be shortened but never lengthened.\n\n",
+    "The ferry leaves the northern pier every morning except on holidays. Passengers buy their tickets at the small "
+    "office beside the gate, where timetables and maps are also kept. The crossing takes about forty minutes in fair "
+    "weather and somewhat longer when the wind is from the west. On the other side a road follows the shore for a few "
+    "miles before it turns inland and climbs through orchards to the old town. Most of the houses there were built of "
+    "local stone, and many of them still have the wide doors through which carts once passed.\n\n",
 )
 """Plain prose that passages are computed behind. Part of every fingerprint: a change makes all stored chunks stale."""
 

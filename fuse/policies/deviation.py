@@ -1,12 +1,17 @@
 """Recompute the tokens whose V of the second layer changes most: CacheBlend's rule (arXiv 2405.16444), the baseline."""
 
+import torch
+
 from fuse.policies.base import Evidence
-from fuse.policies.budget import SharePolicy, spend
-from fuse.runs import Run
+from fuse.policies.budget import SharePolicy
+from fuse.runs import Run, merge_runs
 
 
 class DeviationPolicy(SharePolicy):
-    """Ranks by change of V."""
+    """The very tokens that change most, as CacheBlend takes them: not merged into longer runs, whoever they follow."""
 
     def select(self, evidence: Evidence) -> list[Run]:
-        return spend(evidence.deviation(), evidence, self.share)
+        loaded = torch.cat([torch.arange(*run) for run in evidence.loaded()] or [torch.arange(0)])
+        change = evidence.deviation()[loaded]
+        chosen = loaded[change.topk(round(self.share * len(loaded))).indices]
+        return merge_runs((position, position + 1) for position in chosen.tolist())

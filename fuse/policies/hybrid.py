@@ -1,36 +1,27 @@
-"""Recompute the tokens that the question reads from and whose KV depends on context: attention times variance.
-
-First of all the start of every passage, whose keys depend most on what is in front of them.
-"""
+"""Recompute the tokens that the question reads from and whose KV depends on context: attention times variance."""
 
 from typing import ClassVar
-
-import torch
 
 from fuse.policies.base import Evidence
 from fuse.policies.budget import SharePolicy, spend
 from fuse.runs import Run
 
-_START = 4
-_START_UNSCORED = 16
+_BOUNDARY = 16
 
 
 class HybridPolicy(SharePolicy):
-    """A chunk without a stored variance gets more of its first tokens and what the query asks."""
+    """A chunk without a stored variance gets its first tokens and what the query asks."""
 
     query_aware: ClassVar[bool] = True
 
     def select(self, evidence: Evidence) -> list[Run]:
         variance = evidence.variance()
+        unscored = [run for run in evidence.loaded() if variance[slice(*run)].isnan().any()]
         usual = variance.nanmean().nan_to_num(1.0)
         scores = evidence.attention() * variance.where(~variance.isnan(), usual)
-        return spend(scores, evidence, self.share, self._starts(evidence, variance))
+        forced = [(start, start + self._boundary(end - start)) for start, end in unscored]
+        return spend(scores, evidence, self.share, forced)
 
-    def _starts(self, evidence: Evidence, variance: torch.Tensor) -> list[Run]:
-        """Return the first tokens of each passage, at most half of its share; a nearly exact one has no need."""
-        exact = evidence.following()
-        starts = []
-        for start, end in (run for run in evidence.loaded() if run not in exact):
-            wanted = _START_UNSCORED if variance[start:end].isnan().any() else _START
-            starts.append((start, start + min(wanted, int(self.share * (end - start) / 2))))
-        return starts
+    def _boundary(self, tokens: int) -> int:
+        """Return how many first tokens of an unscored chunk are forced: at most half of its share."""
+        return min(_BOUNDARY, int(self.share * tokens / 2))

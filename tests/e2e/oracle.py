@@ -31,11 +31,12 @@ async def scores(tiny: Tiny, text: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a passage's stored scores, and the oracle's: relative change of K and V between its two contexts."""
     scheme, passage, model = tiny.language.scheme, tiny.tokens(text), _model(tiny)
     with torch.inference_mode():
+        always, before = scheme.generic
         kept, other = (
-            _kv(model, [*scheme.head, *before, *passage])[:, :, -len(passage) :] for before in scheme.generic
+            _kv(model, [*scheme.head, *context, *passage])[:, :, -len(passage) :]
+            for context in ((*always, *before), always)
         )
-        shift = len(scheme.generic[0]) - len(scheme.generic[1])
-        _turn(tiny.rotary, other, shift)
+        _turn(tiny.rotary, other, len(before))
         expected = ((kept - other).flatten(3).norm(dim=3) / kept.flatten(3).norm(dim=3)).sum((0, 1))
     with TieredStore(tiny.store) as store:
         chunk = _read(store, tiny.key(text), tiny.language.fingerprint)

@@ -105,22 +105,20 @@ def test_a_passage_behind_its_predecessor_gets_little() -> None:
     assert all(start >= 60 for start, _ in runs)
 
 
+def test_deviation_takes_the_very_tokens_that_change_most() -> None:
+    facts = Facts({"deviation": scored(0, 12, 14, 80, 61, 62)}, behind=[(60, 70)])
+    assert select("deviation", facts, share=0.05) == [(12, 13), (14, 15), (61, 63), (80, 81)]
+    assert select("deviation", Facts(facts.scores, chunks=[]), share=0.05) == []
+
+
+def test_tokens_between_near_ones_are_taken_with_them() -> None:
+    facts = Facts({"attention": scored(20, 25, 50, 56)})
+    assert select("query", facts, share=0.08) == [(20, 26), (50, 51), (56, 57)]
+
+
 def test_hybrid_wants_both_attention_and_variance() -> None:
     attention, variance = scored(20, 30, 80), scored(30, 50, 80)
     assert select("hybrid", Facts({"attention": attention, "variance": variance}), share=0.02) == [(30, 31), (80, 81)]
-
-
-def test_hybrid_takes_the_start_of_every_passage_but_those_behind_their_predecessor() -> None:
-    facts = Facts({"attention": scored(30, 100), "variance": torch.ones(CONTEXT)}, behind=[(60, 70)])
-    runs = select("hybrid", facts, share=0.2)
-    assert {10, 11, 12, 13, 30, 70, 71, 72, 73, 100} <= positions(runs)
-    assert not positions(runs) & set(range(60, 70))
-    assert tokens(runs) <= 20
-
-
-def test_starts_take_at_most_half_of_a_budget() -> None:
-    facts = Facts({"attention": scored(30, 31, 32), "variance": torch.ones(CONTEXT)}, chunks=[(10, 60), (70, 110)])
-    assert select("hybrid", facts, share=0.06) == [(10, 11), (30, 33), (70, 71)]
 
 
 def test_hybrid_on_chunks_without_variance_takes_their_start_and_what_the_question_asks() -> None:

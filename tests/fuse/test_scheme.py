@@ -12,11 +12,11 @@ KEY, BEFORE = ChunkKey("a" * 64), Predecessor(ChunkKey("b" * 64), (30, 31, 32, 3
 
 def test_two_passes_behind_a_generic_passage_with_and_without_the_predecessor() -> None:
     first, second = IngestScheme(HEAD, GENERIC).steps(KEY, "f" * 64, PASSAGE, BEFORE)
-    assert first.token_ids == (*HEAD, *GENERIC[1], *BEFORE.token_ids, *PASSAGE)
-    assert (first.order.start, first.order.end) == (8, 12)
+    assert first.token_ids == (*HEAD, *GENERIC[0], *BEFORE.token_ids, *PASSAGE)
+    assert (first.order.start, first.order.end) == (9, 13)
     assert (first.order.stage, first.order.predecessor) == (SaveStage.FIRST, BEFORE.key)
-    assert second.token_ids == (*HEAD, *GENERIC[1], *PASSAGE)
-    assert (second.order.start, second.order.end) == (4, 8)
+    assert second.token_ids == (*HEAD, *GENERIC[0], *PASSAGE)
+    assert (second.order.start, second.order.end) == (5, 9)
     assert second.order.stage is SaveStage.SECOND
 
 
@@ -32,20 +32,20 @@ def test_no_prompt_of_an_ingest_is_longer_than_announced() -> None:
         for before in (None, BEFORE):
             longest = max(len(step.token_ids) for step in scheme.steps(KEY, "f" * 64, PASSAGE, before))
             assert longest + 1 <= scheme.prompt_tokens(4)
-    assert IngestScheme(HEAD, GENERIC).prompt_tokens(4) == 13
+    assert IngestScheme(HEAD, GENERIC).prompt_tokens(4) == 14
     assert IngestScheme.alone(HEAD).prompt_tokens(4) == 6
 
 
 def test_the_first_passage_of_a_document_stands_behind_two_generic_ones() -> None:
     first, second = IngestScheme(HEAD, GENERIC).steps(KEY, "f" * 64, PASSAGE)
-    assert first.token_ids == (*HEAD, *GENERIC[0], *PASSAGE)
+    assert first.token_ids == (*HEAD, *GENERIC[0], *GENERIC[1], *PASSAGE)
     assert first.order.predecessor == ""
-    assert second.token_ids == (*HEAD, *GENERIC[1], *PASSAGE)
+    assert second.token_ids == (*HEAD, *GENERIC[0], *PASSAGE)
 
 
 def test_one_pass_is_behind_a_generic_passage() -> None:
     (step,) = IngestScheme(HEAD, GENERIC, passes=1).steps(KEY, "f" * 64, PASSAGE, BEFORE)
-    assert step.token_ids == (*HEAD, *GENERIC[1], *PASSAGE)
+    assert step.token_ids == (*HEAD, *GENERIC[0], *PASSAGE)
     assert (step.order.stage, step.order.predecessor) == (SaveStage.ONLY, "")
 
 
