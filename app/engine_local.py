@@ -197,6 +197,7 @@ def _sampling_params(sampling: Sampling, transfer: Mapping[str, Any] | None) -> 
         seed=sampling.seed,
         stop=list(sampling.stop),
         logprobs=sampling.logprobs,
+        detokenize=sampling.logprobs != -1,  # the texts of a whole vocabulary take half a second
         output_kind=RequestOutputKind.DELTA,
         extra_args={"kv_transfer_params": dict(transfer)} if transfer else None,
     )

@@ -91,7 +91,7 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to decode. `logprobs` -1 asks for the whole vocabulary."""
+    """How to decode. `logprobs` -1 asks for the whole vocabulary; the answer then has no text."""
 
     max_tokens: int
     temperature: float = 0.0
