@@ -11,7 +11,7 @@ from fuse.plan import FusePlan
 from fuse.runs import Run
 
 _ATTENTION_LAYERS = 6
-"""Evenly spaced layers select as well as all of them; early ones alone do not (measured on two models)."""
+"""Evenly spaced layers select as well as all of them; early or late ones alone do not (measured on two models)."""
 
 
 class LoadedEvidence:
@@ -84,7 +84,8 @@ class LoadedEvidence:
 def _most_read(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
     """Return how much each last token reads from each token: attention times the norm of V, float32 `[last, tokens]`.
 
-    The most that any head reads, as a mean over heads drowns the few that look up a fact.
+    The most that any head reads, as a mean over heads drowns the few that look up a fact (`hybrid` 15 % on 17 questions:
+    KL 0.032, with a mean over heads 0.038, with that and without V 0.048).
 
     queries: `[last, heads, head_dim]`; keys, values: `[tokens, kv_heads, head_dim]`, those of the last tokens included.
     """

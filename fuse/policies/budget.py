@@ -14,10 +14,14 @@ DEFAULT_SHARE = 0.15
 """Share of the loaded tokens; 0.10 is the fast mode (measured: KL 0.068 against 0.120)."""
 
 _GAP = 4
-"""Runs this close become one. Also better than single tokens: a token among recomputed ones is computed from them."""
+"""Runs this close become one: fewer runs cost less, and a token among recomputed ones is computed from them.
+
+Measured with `hybrid` 15 % on 17 questions, SmolLM2-135M: gap 2 gives KL 0.034 in 32 runs, 4 gives 0.032 in 24, 6 gives
+0.034 in 20, 8 gives 0.038 in 17.
+"""
 
 _FOLLOWING_WEIGHT = 0.2
-"""A passage behind its real predecessor is nearly exact already (measured: KL 0.28 against 1.06 at no recompute)."""
+"""A passage behind its real predecessor needs less (measured: KL 0.012 against 0.015 without a weight, 8 questions)."""
 
 
 @dataclass(frozen=True)
