@@ -84,8 +84,8 @@ class LoadedEvidence:
 def _most_read(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
     """Return how much each last token reads from each token: attention times the norm of V, float32 `[last, tokens]`.
 
-    The most that any head reads, as a mean over heads drowns the few that look up a fact (`hybrid` 15 % on 17 questions:
-    KL 0.032, with a mean over heads 0.038, with that and without V 0.048).
+    The most that any head reads, as a mean over heads drowns the few that look up a fact: with it `hybrid` leaves a KL
+    of 0.038 instead of 0.032 at 15 % (17 questions), and of 0.048 with attention alone (at gaps of 2).
 
     queries: `[last, heads, head_dim]`; keys, values: `[tokens, kv_heads, head_dim]`, those of the last tokens included.
     """
