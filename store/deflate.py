@@ -3,10 +3,10 @@
 from enum import Enum
 from typing import Protocol
 
-from isal import igzip_lib, isal_zlib
+from isal import igzip_lib
 
 from store.errors import CorruptBlob
-from store.member import STREAM_BYTES, build_member, check_member
+from store.member import STREAM_BYTES, check_member, with_sizes
 from store.tally import Tally
 
 LEVEL = 1
@@ -56,9 +56,9 @@ class SoftwareDeflate:
         """See `Deflate.compress`. Raises ValueError on more than `STREAM_BYTES`."""
         if len(data) > STREAM_BYTES:
             raise ValueError(f"deflate stream: {len(data)} bytes, expected at most {STREAM_BYTES}")
-        deflated = igzip_lib.compress(data, LEVEL, igzip_lib.COMP_DEFLATE)
+        member = igzip_lib.compress(data, LEVEL, igzip_lib.COMP_GZIP)
         self.counters.add("sw_calls")
-        return build_member(deflated, len(data), isal_zlib.crc32(data))
+        return with_sizes(member, len(data))
 
     def decompress_into(self, member: memoryview, out: memoryview) -> None:
         """See `Deflate.decompress_into`; never allocates more than `out` holds, plus one byte."""

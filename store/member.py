@@ -13,16 +13,16 @@ STREAM_BYTES = 64 * 1024
 
 HEADER_BYTES = 24
 TRAILER_BYTES = 8
+_PLAIN_HEADER_BYTES = 10
 
 _HEADER = struct.Struct("<10sH2sHII")
 _GZIP = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff"
-_TRAILER = struct.Struct("<II")
 
 
-def build_member(deflated: bytes, raw_size: int, crc: int) -> bytes:
-    """Wrap one complete deflate stream of `raw_size` bytes."""
-    header = _HEADER.pack(_GZIP, 12, b"QZ", 8, raw_size, len(deflated))
-    return b"".join((header, deflated, _TRAILER.pack(crc, raw_size)))
+def with_sizes(member: bytes, raw_size: int) -> bytes:
+    """Add QATzip's extra field to one gzip member of `raw_size` bytes that has a plain header."""
+    header = _HEADER.pack(_GZIP, 12, b"QZ", 8, raw_size, len(member) - _PLAIN_HEADER_BYTES - TRAILER_BYTES)
+    return b"".join((header, memoryview(member)[_PLAIN_HEADER_BYTES:]))
 
 
 def check_member(member: memoryview | bytes, raw_size: int) -> None:
