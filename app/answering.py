@@ -13,7 +13,7 @@ from app.language import Language
 from app.no_context import REPLIES, NoContext
 from app.prompt import PromptFrame
 from app.service_api import AnswerDone, AnswerEvent, AnswerRequest, TextDelta
-from app.telemetry import STAGE_SECONDS, TOKENS
+from app.telemetry import SELECTIONS, STAGE_SECONDS, TOKENS
 from cascade.pipeline import Retriever
 from cascade.types import Relevance, ScoredPassage, Selection
 from fuse.plan import FusePlan, PolicySpec, Segment
@@ -112,6 +112,7 @@ class Answerer:
             min(self._defaults.context_tokens, room),
             request.document_ids,
         )
+        _observe(selection)
         if not selection.passages and selection.relevance is not Relevance.NONE:
             raise self._no_passages(selection, room)
         passages = prompt_order(selection.passages)
@@ -208,6 +209,12 @@ def prompt_order(selected: Sequence[ScoredPassage]) -> tuple[ScoredPassage, ...]
             groups.append([scored])
     groups.sort(key=lambda group: -min(scored.rank for scored in group))
     return tuple(scored for group in groups for scored in group)
+
+
+def _observe(selection: Selection) -> None:
+    SELECTIONS.labels(selection.relevance).inc()
+    for stage, milliseconds in selection.timings_ms.items():
+        STAGE_SECONDS.labels(f"search.{stage}").observe(milliseconds / 1000)
 
 
 def _not_asked(selection: Selection, seconds: float) -> AnswerDone:

@@ -118,6 +118,12 @@ class KvfuseService:
         except UnknownDocument:
             raise _no_such_file(id) from None
 
+    async def file_text(self, id: str) -> str:
+        try:
+            return (await self.catalog.source(id)).text
+        except UnknownDocument:
+            raise _no_such_file(id) from None
+
     async def delete_file(self, id: str) -> None:
         try:
             await self.ingestor.delete(id)

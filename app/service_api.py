@@ -142,6 +142,10 @@ class Service(Protocol):
         """One file; raises ``NotFound``."""
         ...
 
+    async def file_text(self, id: str) -> str:
+        """The text that passages' offsets count in, empty before the file is parsed; raises ``NotFound``."""
+        ...
+
     async def delete_file(self, id: str) -> None:
         """Remove a file with its passages and K/V; raises ``NotFound``."""
 

@@ -14,6 +14,7 @@ HTTP_SECONDS = Histogram("kvfuse_http_request_seconds", "Time to the end of a re
 FIRST_TOKEN_SECONDS = Histogram("kvfuse_time_to_first_token_seconds", "Question to first text.", buckets=SECONDS)
 TOKENS = Counter("kvfuse_prompt_tokens_total", "Prompt tokens by where their K/V came from.", ["source"])
 STAGE_SECONDS = Histogram("kvfuse_stage_seconds", "Time in one stage of an answer.", ["stage"], buckets=SECONDS)
+SELECTIONS = Counter("kvfuse_selections_total", "Choices of passages by how relevant the best one is.", ["relevance"])
 INGESTED_DOCUMENTS = Counter("kvfuse_ingested_documents_total", "Documents whose ingest ended.", ["status"])
 INGESTED_TOKENS = Counter("kvfuse_ingested_tokens_total", "Passage tokens whose K/V was made ready.")
 RERANK_FAILURES = Counter("kvfuse_rerank_failures_total", "Failures of the rerank server, zsum3 taking its place.")

@@ -4,6 +4,7 @@ import re
 from pathlib import PurePosixPath
 
 from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse
 from starlette.datastructures import UploadFile
 
 from app.deps import ServiceDep, SettingsDep
@@ -76,6 +77,12 @@ async def list_files(service: ServiceDep) -> FileList:
 async def get_file(file_id: str, service: ServiceDep) -> FileObject:
     """One document and how far it is."""
     return FileObject.of(await service.get_file(file_id))
+
+
+@router.get("/{file_id}/content", response_class=PlainTextResponse)
+async def get_text(file_id: str, service: ServiceDep) -> str:
+    """The document's text, in which `start` and `end` of a passage are offsets in characters."""
+    return await service.file_text(file_id)
 
 
 @router.delete("/{file_id}")

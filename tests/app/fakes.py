@@ -162,6 +162,10 @@ class FakeService:
             raise NotFound(f"There is no file {id!r}", param="file_id")
         return self.files[id]
 
+    async def file_text(self, id: str) -> str:
+        await self.get_file(id)
+        return self.contents[id].decode(errors="replace")
+
     async def delete_file(self, id: str) -> None:
         await self.get_file(id)
         del self.files[id]

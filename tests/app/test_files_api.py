@@ -29,6 +29,13 @@ def test_a_new_version_names_the_one_it_replaces(client: httpx.Client, service: 
     assert client.put("/v1/files/file-none", files={"file": ("a.md", b"x")}).status_code == 404
 
 
+def test_the_text_that_offsets_count_in(client: httpx.Client) -> None:
+    id = client.post("/v1/files", files={"file": ("a.md", "Über 日本".encode())}).json()["id"]
+    answer = client.get(f"/v1/files/{id}/content")
+    assert (answer.text, answer.headers["content-type"]) == ("Über 日本", "text/plain; charset=utf-8")
+    assert client.get("/v1/files/file-none/content").status_code == 404
+
+
 def test_a_failed_file_is_tried_again(client: httpx.Client, service: FakeService) -> None:
     id = client.post("/v1/files", files={"file": ("a.md", b"text")}).json()["id"]
     assert client.post(f"/v1/files/{id}/retry").json()["id"] == id
