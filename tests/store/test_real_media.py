@@ -1,4 +1,4 @@
-"""A medium that is really full: a tmpfs of 16 MiB under a tier that believes in more.
+"""Media that are really full or read-only: a tmpfs of 16 MiB under a tier that believes in more.
 
 The tmpfs is mounted in a namespace of its own, by a child process, and is gone with it.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from store import KVChunk, KVDType, KVLayout, StoreConfig, StoreFull, TieredStore, chunk_key
+from store import KVChunk, KVDType, KVLayout, LookupResult, StoreConfig, StoreFull, TieredStore, chunk_key
 from store.deflate import Backend
 from tests.store.conftest import FINGERPRINT, gaussian
 from tests.store.files import read_all
@@ -53,22 +53,39 @@ def no_room_anywhere(small: Path) -> None:
         assert store.stats().counters["refusals"] == 1
 
 
+def a_read_only_disk(small: Path, roomy: Path) -> None:
+    """What is there is served; what is new stays in memory."""
+    config = StoreConfig(roomy / "memory", small / "disk", 1 << 28, 1 << 28, backend=Backend.SOFTWARE, threads=1)
+    with TieredStore(config) as store:
+        store.put(chunk(0))
+        store.control.evict([chunk(0).key], "memory")
+    subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
+    with TieredStore(config) as store:
+        served = store.open(chunk(0).key, FINGERPRINT) or pytest.fail("a miss")
+        np.testing.assert_array_equal(read_all(served), chunk(0).data)
+        assert store.put(chunk(1)).created
+        assert store.lookup(chunk(1).key) is LookupResult.MEMORY
+        assert store.stats().counters["disk_write_errors"] > 0
+        assert store.stats().counters["disk_refusals"] == 1
+
+
 CASES: dict[str, Callable[[Path, Path], None]] = {
     "memory": lambda small, roomy: one_full_tier(small, roomy, "memory"),
     "disk": lambda small, roomy: one_full_tier(small, roomy, "disk"),
     "both": lambda small, roomy: no_room_anywhere(small),
+    "read-only": a_read_only_disk,
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_full_medium(case: str, tmp_path: Path) -> None:
+def test_a_medium_at_its_end(case: str, tmp_path: Path) -> None:
     small, roomy = tmp_path / "small", tmp_path / "roomy"
     small.mkdir()
     roomy.mkdir()
     tried = subprocess.run([*NAMESPACE, MOUNT, str(small)], capture_output=True, text=True)
     if tried.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {tried.stderr.strip()}")
-    work = f'{MOUNT} && exec "$1" -m tests.store.test_enospc "$2" "$0" "$3"'
+    work = f'{MOUNT} && exec "$1" -m tests.store.test_real_media "$2" "$0" "$3"'
     command = [*NAMESPACE, work, str(small), sys.executable, case, str(roomy)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
