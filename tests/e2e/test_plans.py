@@ -13,9 +13,10 @@ from vllm.exceptions import VLLMValidationError
 
 from app.selfcheck import total_variation
 from fuse.plan import PolicySpec, Segment
+from tests.e2e.crowding import load_and_abort
 from tests.e2e.hostile import PARAMS, send_raw
 from tests.e2e.oracle import choose, scores
-from tests.e2e.tiny import BATCH, LIMIT, PASSAGES, Asked, Reply, Tiny, TinyProcess, tiny_process
+from tests.e2e.tiny import BATCH, LIMIT, PASSAGES, QUESTION, Asked, Reply, Tiny, TinyProcess, tiny_process
 
 pytestmark = pytest.mark.e2e
 
@@ -64,16 +65,20 @@ def context_tokens(report: Mapping[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("policy", EVERYTHING, ids=name)
-@pytest.mark.parametrize("passages", [PASSAGES, MANY], ids=["few", "more than a batch"])
+@pytest.mark.parametrize(
+    ("passages", "tail"),
+    [(PASSAGES, QUESTION), (MANY, QUESTION), (PASSAGES, "".join(MANY)), (PASSAGES, PASSAGES[4])],
+    ids=["few", "more than a batch", "a question of more than a batch", "a question of one token"],
+)
 def test_all_of_the_budget_equals_an_ordinary_prefill(
-    tiny: TinyProcess, passages: tuple[str, ...], policy: PolicySpec
+    tiny: TinyProcess, passages: tuple[str, ...], tail: str, policy: PolicySpec
 ) -> None:
-    ordinary = tiny.ask(passages)
-    fused = tiny.ask(passages, policy)
+    ordinary = tiny.ask(passages, tail=tail)
+    fused = tiny.ask(passages, policy, tail=tail)
     assert fused.report["reused"] == 0
     assert fused.report["recomputed"] > (BATCH if passages is MANY else 0)
     assert differ(ordinary, fused) < EXACT
-    assert differ(ordinary, tiny.ask(passages, NONE)) > TELLING
+    assert differ(ordinary, tiny.ask(passages, NONE, tail=tail)) > TELLING
 
 
 # What is chosen.
@@ -203,6 +208,14 @@ def test_identical_plans_at_once_give_the_answer_of_one(tiny: TinyProcess, polic
         assert differ(alone, reply) < EXACT
     cached = tiny(Tiny.ask, asked).report.get("cached", BATCH)
     assert cached >= BATCH
+
+
+def test_what_an_aborted_request_has_loaded_is_not_taken_for_recomputed(tiny: TinyProcess) -> None:
+    """Loaded blocks are in the prefix cache before their recompute."""
+    asked = Asked(MANY, PolicySpec("full"), tail="".join(MANY), salt="aborted")
+    tiny(load_and_abort, asked)
+    after = tiny(Tiny.ask, asked)
+    assert differ(tiny.ask(MANY, tail=asked.tail), after) < EXACT
 
 
 # Plans that do not fit the store.

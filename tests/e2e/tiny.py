@@ -74,6 +74,7 @@ class Tiny:
     store: StoreConfig
     folder: Path
     rotary: RotaryTable
+    block_size: int
     passes: list[list[Run]] = field(default_factory=list)
     _salts: Iterator[int] = field(default_factory=itertools.count)
 
@@ -84,12 +85,12 @@ class Tiny:
         language = Language.load(folder / "model", "float32")
         store = StoreConfig(folder / "memory", folder / "disk", codec="raw")
         connector = FuseConfig(store).to_extra_config()
-        blocks = 4 * LIMIT // overrides["block_size"]
+        blocks = 2 * LIMIT // overrides["block_size"]
         config = EngineConfig(language.model, "float32", connector, LIMIT, BATCH, num_gpu_blocks=blocks)
         engine = InlineEngine(config, overrides)
         await engine.start()
         assert engine.fusable, engine.refusal
-        tiny = cls(engine, language, store, folder / "model", rotary)
+        tiny = cls(engine, language, store, folder / "model", rotary, overrides["block_size"])
         for text in PASSAGES:
             tokens = tiny.tokens(text)
             await engine.save(language.scheme.steps(tiny.key(text), language.fingerprint, tokens))
