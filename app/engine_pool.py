@@ -25,7 +25,7 @@ _START_S = 1800.0
 T = TypeVar("T")
 
 
-@dataclass
+@dataclass(eq=False)
 class _Member:
     """usable: it has passed the gate and has answered ever since; otherwise `trouble` says why not."""
 
@@ -122,8 +122,7 @@ class EnginePool:
             NotReady: no engine is left.
         """
         so_far: list[int] = []
-        while True:
-            member = self._choose(salt or "")
+        for member in self._choices(salt or ""):
             rest = replace(sampling, max_tokens=sampling.max_tokens - len(so_far))
             answer: Any = member.engine.generate([*token_ids, *so_far], rest, plan, salt)
             try:
@@ -145,21 +144,28 @@ class EnginePool:
         return await self._anywhere(lambda engine: engine.save(steps))
 
     async def _anywhere(self, ask: Callable[[RemoteEngine], Awaitable[T]]) -> T:
-        while True:
-            member = self._choose("")
+        for member in self._choices(""):
             try:
                 with member.busy():
                     return await ask(member.engine)
             except EngineDown as error:
                 member.lost(error)
+        raise AssertionError("choices end in an error")
 
-    def _choose(self, salt: str) -> _Member:
-        """Return the least busy engine; of several the one that had this salt before, whose prefix cache may help."""
-        usable = [member for member in self._members if member.usable]
-        if not usable:
-            logger.error("%s", self._troubles())
-            raise NotReady("No engine can be used at present")
-        return min(usable, key=lambda member: (member.running, zlib.crc32(f"{salt} {member.engine.url}".encode())))
+    def _choices(self, salt: str) -> Iterator[_Member]:
+        """Yield engines to try, each once: a request that brings down what it meets must not meet them all for ever.
+
+        The least busy first; of several the one that had this salt before, whose prefix cache may help.
+
+        Raises:
+            NotReady: no other engine can be used.
+        """
+        tried: list[_Member] = []
+        while usable := [member for member in self._members if member.usable and member not in tried]:
+            tried.append(min(usable, key=lambda one: (one.running, zlib.crc32(f"{salt} {one.engine.url}".encode()))))
+            yield tried[-1]
+        logger.error("%s", self._troubles())
+        raise NotReady("No engine can be used at present")
 
     def _troubles(self) -> str:
         return "no engine can be used: " + "; ".join(member.trouble for member in self._members)

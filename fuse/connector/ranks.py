@@ -82,6 +82,6 @@ class Ranks:
             return list(runs)
         count = torch.tensor([len(runs)])
         dist.broadcast(count, group=self.group, group_src=0)
-        table = torch.tensor(runs).view(-1, 2) if self.rank == 0 else torch.empty((int(count), 2), dtype=torch.int64)
+        table = torch.tensor(runs if self.rank == 0 else [(0, 0)] * int(count), dtype=torch.int64).view(-1, 2)
         dist.broadcast(table, group=self.group, group_src=0)
         return [(start, end) for start, end in table.tolist()]
