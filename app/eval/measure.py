@@ -78,12 +78,12 @@ class Measurer:
         if arm.reuse is Reuse.OUTSIDE:
             assert self._outside is not None
             return await self._outside.answer(prompt, sampling)
-        return await ask(self._lab, arm, prompt, sampling, self._salt(question, arm, "timed"))
+        return await ask(self._lab, arm, prompt, sampling, self._salt(question, arm))
 
     async def _reference(self, question: Question, prompt: Prompt) -> _Reference:
         """Take full prefill's most likely token again and again, up to the end of its answer."""
         reference = _Reference()
-        salt = self._salt(question, self._arms[0], "quality")
+        salt = self._salt(question, self._arms[0])
         while len(reference.tokens) < self._probe.kl_tokens:
             distribution = await self._next(prompt, reference.tokens, self._arms[0], salt)
             reference.distributions.append(distribution)
@@ -131,7 +131,7 @@ class Measurer:
         agreement: list[float] = []
         if arm.reuse in (Reuse.NOTHING, Reuse.OUTSIDE):
             return kl, agreement
-        salt = self._salt(question, arm, "quality")
+        salt = self._salt(question, arm)
         for at, expected in enumerate(reference.distributions):
             found = await self._next(prompt, reference.tokens[:at], arm, salt)
             kl.append(metrics.kl_divergence(expected, found))
@@ -141,8 +141,9 @@ class Measurer:
     async def _next(self, prompt: Prompt, so_far: Sequence[int], arm: Arm, salt: str) -> LogProbs:
         return await self._lab.next_token(prompt, so_far, arm.policy(prompt), salt)
 
-    def _salt(self, question: Question, arm: Arm, purpose: str) -> str:
-        return f"{purpose}-{arm.name}-{question.dataset}-{question.id}"
+    def _salt(self, question: Question, arm: Arm) -> str:
+        """The timed answer is the first request of its salt; what it left in the prefix cache serves the others."""
+        return f"{arm.name}-{question.dataset}-{question.id}"
 
 
 def _scores(answer: str, accepted: Sequence[str]) -> dict[str, float]:

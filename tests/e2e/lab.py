@@ -8,6 +8,7 @@ from typing import Any
 
 from app.engine import Engine
 from app.engine_values import EngineConfig, Generated, Sampling
+from app.eval.lab import Lab as Measuring
 from app.language import Language
 from app.service_api import ChatMessage
 from fuse.connector.config import FuseConfig
@@ -104,6 +105,11 @@ class Lab:
         found = [*Path(self.store.memory_dir).rglob(f"{key}*"), *Path(self.store.disk_dir).rglob(f"{key}*")]
         assert found, f"chunk {key} is in no tier"
         return found
+
+
+def measuring(parts: Lab, kind: type[Measuring] = Measuring) -> Measuring:
+    """The evaluation's own lab over this engine and store."""
+    return kind(parts.engine, parts.language, parts.store, passage_tokens=300)
 
 
 def _answer(pieces: Sequence[Generated]) -> Answer:

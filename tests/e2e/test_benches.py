@@ -8,15 +8,10 @@ from app.eval.bench.load import LoadCase, measure_load
 from app.eval.bench.quality import QualityCase, measure_quality
 from app.eval.bench.result import BenchResult
 from app.eval.bench.ttft import TtftCase, measure_ttft
-from app.eval.lab import Lab
 from app.eval.readme import END, START, rewrite
-from tests.e2e.lab import Lab as Parts
+from tests.e2e.lab import Lab, measuring
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
-
-
-def lab_of(parts: Parts) -> Lab:
-    return Lab(parts.engine, parts.language, parts.store, 300)
 
 
 def rows(result: BenchResult, table: str) -> dict[str, dict[str, float]]:
@@ -28,8 +23,8 @@ def rows(result: BenchResult, table: str) -> dict[str, dict[str, float]]:
     }
 
 
-async def test_time_to_first_token(lab: Parts, tmp_path: Path) -> None:
-    result = await measure_ttft(lab_of(lab), TtftCase(lengths=(600, 1000), split_at=1000, rounds=1))
+async def test_time_to_first_token(lab: Lab, tmp_path: Path) -> None:
+    result = await measure_ttft(measuring(lab), TtftCase(lengths=(600, 1000), split_at=1000, rounds=1))
     split = rows(result, "1k, split")
     assert split["nothing recomputed"]["recomputed"] == 0
     assert 0.04 <= split["boundary 5 %"]["recomputed"] / 1000 <= 0.06
@@ -45,8 +40,8 @@ async def test_time_to_first_token(lab: Parts, tmp_path: Path) -> None:
     assert "| time to first token | 600 | 1k |" in readme.read_text()
 
 
-async def test_quality(lab: Parts) -> None:
-    result = await measure_quality(lab_of(lab), QualityCase(questions=1, data=("planted-needle:3x60",), kl_tokens=2))
+async def test_quality(lab: Lab) -> None:
+    result = await measure_quality(measuring(lab), QualityCase(questions=1, data=("planted-needle:3x60",), kl_tokens=2))
     assert set(rows(result, "nothing recomputed")) == {"naive", "none"}
     judged = rows(result, "15% recomputed")
     assert set(judged) == {"cacheblend", "boundary", "deviation", "variance", "query", "hybrid"}
@@ -54,9 +49,9 @@ async def test_quality(lab: Parts) -> None:
     assert len(result.bars) == 4
 
 
-async def test_load(lab: Parts) -> None:
+async def test_load(lab: Lab) -> None:
     case = LoadCase(2, 3, documents=5, passages=2, answer_tokens=3, streams=1, stream_tokens=8, arrival_s=0.05)
-    result = await measure_load(lab_of(lab), case)
+    result = await measure_load(measuring(lab), case)
     found = rows(result, "")
     assert len([row for row in found.values() if row.get("requests/s", 0) > 0]) == 3
     assert len(result.bars) == 2

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from store.keys import ChunkKey
 from store.tiered import TieredStore
 from tests.e2e.completions import completions_served, serving
 from tests.e2e.lab import Lab as Parts
+from tests.e2e.lab import measuring
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
@@ -50,7 +51,8 @@ class UnrotatedLab(Lab):
 
     parts: Parts
 
-    async def bank(self, passages: Sequence[Passage]) -> Saved:
+    async def bank(self, passages: Iterable[Passage]) -> Saved:
+        passages = list(passages)
         saved = await super().bank(passages)
         start = len(make_prompt(self.language, SPEC.form, "?", passages).head)
         with TieredStore(self.parts.store) as store:
@@ -84,16 +86,12 @@ async def run_on(lab: Lab, settings: Settings, out: Path, spec: RunSpec = SPEC, 
     return run
 
 
-def lab_of(parts: Parts, kind: type[Lab] = Lab) -> Lab:
-    return kind(parts.engine, parts.language, parts.store, 300)
-
-
 def answers_of(run: Run) -> list[AnswerRecord]:
     return [record for record in run.results.read() if isinstance(record, AnswerRecord)]
 
 
 async def test_sound_fusion_passes_the_gate(lab: Parts, settings: Settings, tmp_path: Path) -> None:
-    run = await run_on(lab_of(lab), settings, tmp_path)
+    run = await run_on(measuring(lab), settings, tmp_path)
     summary = summarise(tmp_path)
     arms = summary["datasets"]["planted-needle:4x80"]
     assert summary["gate"]["failures"] == []
@@ -108,11 +106,12 @@ async def test_sound_fusion_passes_the_gate(lab: Parts, settings: Settings, tmp_
     assert store["encode_mb_s"] > 0
     assert store["decode_mb_s"] > 0
     assert store["hits"]["memory"] > 0
-    assert (store["backend"], store["saved"] > 0.3) == ("software", True)
+    assert store["backend"] in ("software", "hardware")
+    assert store["saved"] > 0.3
 
 
 async def test_fusion_without_rotation_is_caught(lab: Parts, settings: Settings, tmp_path: Path) -> None:
-    broken = lab_of(lab, UnrotatedLab)
+    broken = measuring(lab, UnrotatedLab)
     assert isinstance(broken, UnrotatedLab)
     broken.parts = lab
     await run_on(broken, settings, tmp_path, ROTATION)
@@ -122,19 +121,19 @@ async def test_fusion_without_rotation_is_caught(lab: Parts, settings: Settings,
 
 
 async def test_rivals_reuse_passages_that_saw_nothing(lab: Parts, settings: Settings, tmp_path: Path) -> None:
-    measuring = lab_of(lab)
-    made = measuring.passages("d", "", load_questions(["planted-needle:2x60"], 1)[0].docs[0].text)
-    await measuring.bank(made)
+    ours = measuring(lab)
+    made = ours.passages("d", "", load_questions(["planted-needle:2x60"], 1)[0].docs[0].text)
+    await ours.bank(made)
     prompt = make_prompt(lab.language, "chat", "?", made)
-    alone = await measuring.alone(prompt)
+    alone = await ours.alone(prompt)
     with TieredStore(lab.store) as store:
-        ours, theirs = (
+        behind, by_itself = (
             stored_chunk(store, ChunkKey(each.passages[0].chunk_key), each.fingerprint) for each in (prompt, alone)
         )
-    assert theirs.base_position == 1  # behind the first token alone
-    assert ours.base_position > 50  # behind head and context
-    assert (theirs.data != ours.data).any()
-    run = await run_on(measuring, settings, tmp_path, replace(BRIEF, modes=("naive", "cacheblend"), limit=1))
+    assert by_itself.base_position == 1  # behind the first token alone
+    assert behind.base_position > 50  # behind head and context
+    assert (by_itself.data != behind.data).any()
+    run = await run_on(ours, settings, tmp_path, replace(BRIEF, modes=("naive", "cacheblend"), limit=1))
     recomputed = {record.arm: record.tokens["recomputed"] for record in answers_of(run)}
     assert recomputed["naive"] == 0 < recomputed["cacheblend@0.15"]
 
@@ -142,11 +141,11 @@ async def test_rivals_reuse_passages_that_saw_nothing(lab: Parts, settings: Sett
 async def test_the_cascade_chooses_the_passages(
     lab: Parts, settings: Settings, embedder_dir: Path, tmp_path: Path
 ) -> None:
-    measuring, spec = lab_of(lab), replace(BRIEF, passages="cascade", modes=("none",), kl_tokens=0)
-    async with Library.open(measuring, tmp_path, Embedder(embedder_dir), settings) as library:
+    ours, spec = measuring(lab), replace(BRIEF, passages="cascade", modes=("none",), kl_tokens=0)
+    async with Library.open(ours, tmp_path, Embedder(embedder_dir), settings) as library:
         for question in load_questions(spec.data, spec.limit, spec.seed):
             await library.add(question.docs)
-        run = await run_on(measuring, settings, tmp_path / "run", spec, library=library)
+        run = await run_on(ours, settings, tmp_path / "run", spec, library=library)
     found = summarise(tmp_path / "run")["cascade"]["planted-needle:4x80"]
     assert (found["n"], found["gold_passed_on"], found["recall_at"]["20"]) == (2, 1, 1)
     assert found["passages_passed_on"] < 8  # of the two questions' eight
@@ -159,7 +158,7 @@ async def test_a_server_outside_is_measured_beside(lab: Parts, settings: Setting
     async with completions_served(lab.engine) as url:
         spec = replace(BRIEF, modes=("none",), kl_tokens=0, engine_url=url)
         async with outside_engine(url) as outside:
-            run = await run_on(lab_of(lab), settings, tmp_path, spec, outside=outside)
+            run = await run_on(measuring(lab), settings, tmp_path, spec, outside=outside)
     arms = summarise(tmp_path)["datasets"]["planted-needle:4x80"]
     assert arms["outside"]["quality"]["f1_vs_full"]["mean"] == 1  # the same model over the same token ids
     assert arms["outside"]["tokens"]["reused"] == 0
@@ -181,7 +180,7 @@ async def test_a_run_killed_in_the_middle_and_resumed_equals_an_unbroken_one(
     """The command itself, killed by the signal that nothing can catch; the unbroken run is this process's."""
     settings = settings.model_copy(update={"max_num_batched_tokens": 512})
     spec = replace(BRIEF, limit=3)
-    whole = await run_on(lab_of(lab), settings, tmp_path / "whole", spec)
+    whole = await run_on(measuring(lab), settings, tmp_path / "whole", spec)
     out = tmp_path / "broken"
     command = [sys.executable, "-m", "app.cli", "eval", "--data", ",".join(spec.data), "--modes", ",".join(spec.modes)]
     command += ["--limit", "3", "--answer-tokens", "6", "--kl-tokens", "2", "--out", str(out)]
@@ -222,6 +221,6 @@ async def test_a_folder_of_another_run_is_refused(lab: Parts, settings: Settings
 async def test_a_question_too_long_for_the_model_is_left_out(lab: Parts, settings: Settings, tmp_path: Path) -> None:
     spec = replace(SPEC, data=("planted-needle:30x400",), limit=1)
     run = Run(spec, settings, tmp_path)
-    await run.work_off(Asker.of(spec, lab_of(lab)))
+    await run.work_off(Asker.of(spec, measuring(lab)))
     (left_out,) = summarise(tmp_path)["left_out"]
     assert "the model reads 4096" in left_out["reason"]

@@ -30,7 +30,7 @@ class QualityCase:
     questions: int = 8
     budgets: tuple[float, ...] = (_JUDGED,)
     data: tuple[str, ...] = DATA
-    answer_tokens: int = 8
+    answer_tokens: int = 6
     kl_tokens: int = 4
 
     def spec(self) -> RunSpec:
@@ -45,7 +45,7 @@ class QualityCase:
         )
 
 
-FULL = QualityCase(40, (0.05, 0.10, _JUDGED, 0.30), kl_tokens=8)
+FULL = QualityCase(40, (0.05, 0.10, _JUDGED, 0.30), answer_tokens=8, kl_tokens=8)
 
 
 def run(settings: Settings, size: Size) -> BenchResult:
