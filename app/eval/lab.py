@@ -19,9 +19,9 @@ from app.engine_values import EngineConfig, EngineError, Sampling, Saved
 from app.eval.bank import Bank, stored_chunk
 from app.eval.errors import EvalError
 from app.eval.metrics import LogProbs, dense
-from app.eval.prompt import Prompt
+from app.eval.prompt import Prompt, make_prompt
 from app.eval.scratch import Scratch
-from app.language import Language
+from app.language import GENERIC_PASSAGES, Language
 from cascade.errors import CascadeError
 from cascade.types import Document, MediaType, Passage, SourceText, Stage
 from fuse.plan import FusePlan, PolicySpec
@@ -98,9 +98,19 @@ class Lab:
                 await engine.start()
                 if not engine.fusable:
                     raise EvalError(f"{language.model.name} cannot be fused: {engine.refusal}")
-                yield cls(engine, language, store, settings.passage_tokens)
+                lab = cls(engine, language, store, settings.passage_tokens)
+                await lab.warm_up()
+                yield lab
             finally:
                 await engine.stop()
+
+    async def warm_up(self) -> None:
+        """Send the first requests, which compile kernels for seconds, so that none of those measured does."""
+        passages = self.passages("warm-up", "", "".join(GENERIC_PASSAGES))
+        await self.bank(passages)
+        prompt = make_prompt(self.language, "chat", "What does the ferry cross?", passages)
+        for policy in (None, PolicySpec("none"), PolicySpec("hybrid", {"share": 0.15})):
+            await self.answer(prompt, policy, Sampling(2), "warm-up")
 
     def passages(self, id: str, title: str, text: str, media_type: MediaType = MediaType.TEXT) -> list[Passage]:
         """Split and tokenise one document as the service does."""
