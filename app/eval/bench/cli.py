@@ -31,24 +31,3 @@ def _command(bench: Bench) -> Callable[..., None]:
 
 for _bench in BENCHES:
     bench_cli.command(_bench.name, help=_bench.summary)(_command(_bench))
-
-
-@bench_cli.command()
-def cascade() -> None:
-    """Which passages the cascade passes on, and in what time, beside plain rank fusion."""
-    _in_checkout("cascade")
-
-
-def _in_checkout(name: str) -> None:
-    """Run a benchmark that lives among the tests, on whose chunks and data it measures."""
-    import subprocess
-    import sys
-
-    from app.eval.errors import EvalError
-
-    file = Path(__file__).parents[3] / "tests" / "bench" / f"{name}_bench.py"
-    if not file.is_file():
-        raise EvalError(f"bench {name} needs a checkout of the source: there is no {file}")
-    command = [sys.executable, "-m", "pytest", "-q", "-s", str(file)]
-    if subprocess.run(command, cwd=file.parents[2]).returncode:
-        raise typer.Exit(1)

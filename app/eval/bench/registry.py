@@ -35,6 +35,7 @@ BENCHES = (
     Bench("quality", "Distance of every recompute policy's answers from an ordinary prefill's."),
     Bench("load", "Throughput of many clients, and what arriving requests do to running answers."),
     Bench("codec", "Savings and speed of the codec chains against plain coders and the published rival's layout."),
+    Bench("cascade", "Which passages the cascade passes on, and in what time, beside plain rank fusion."),
     Bench("store", "Reading from every tier beside decoding alone, and a store under kills and eight processes."),
 )
 
