@@ -8,7 +8,10 @@ from fuse.runs import Run, merge_runs
 
 
 class DeviationPolicy(SharePolicy):
-    """The very tokens that change most, as CacheBlend takes them: not merged into longer runs, whoever they follow."""
+    """The very tokens that change most, as CacheBlend takes them: not merged into longer runs, whoever they follow.
+
+    Merging as the other policies do lowers its KL at 15 % from 0.186 to 0.164 (34 questions).
+    """
 
     def select(self, evidence: Evidence) -> list[Run]:
         loaded = torch.cat([torch.arange(*run) for run in evidence.loaded()] or [torch.arange(0)])
