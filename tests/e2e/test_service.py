@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from store.tiers.directory import SUFFIX
 from tests.e2e.server import Server, serving
 
 pytestmark = pytest.mark.e2e
@@ -52,6 +53,9 @@ def test_a_document_is_listed_at_once_and_answered_from_when_processed(server: S
     assert "866-450-5250" in answer["choices"][0]["message"]["content"]
     passages = answer["kvfuse"]["selection"]["passages"]
     assert [passage["file_id"] for passage in passages if "866-450-5250" in passage["text"]] == handbook[:1]
+    for passage in passages:
+        text = server.client.get(f"/v1/files/{passage['file_id']}/content").text
+        assert text[passage["start"] : passage["end"]] == passage["text"]
 
 
 def test_usage_counts_reused_tokens(server: Server, handbook: list[str]) -> None:
@@ -197,11 +201,67 @@ def test_a_deleted_document_is_gone_with_its_chunks(server: Server, folders: dic
     assert "Quorra" not in server.ask("What is the pilot's name?").text
 
 
+def test_a_new_version_takes_the_old_ones_place_and_keeps_what_is_the_same(
+    server: Server, folders: dict[str, Path]
+) -> None:
+    lines = [
+        f"Berth {number} is {number * 3} metres long and kept by the crew of ship {number}." for number in range(60)
+    ]
+    old = server.add("berths.txt", "\n".join(lines))
+    store = server.client.post("/v1/vector_stores", json={"name": "harbour", "file_ids": [old]}).json()["id"]
+    passages, before = server.client.get(f"/v1/files/{old}").json()["kvfuse"]["passages"], _chunk_names(folders)
+    lines[-1] = "Berth 59 was given up and is a garden now."
+    changed = "\n".join(lines).encode()
+    new = server.client.put(f"/v1/files/{old}", files={"file": ("berths.txt", changed)}).json()
+    assert (new["kvfuse"]["replaces"], server.wait(new["id"])["status"]) == (old, "processed")
+    assert server.client.get(f"/v1/files/{old}").status_code == 404
+    after = _chunk_names(folders)
+    assert passages > 2
+    assert (len(after - before), len(before - after)) == (1, 1), "only the changed passage is computed"
+    answer = server.ask("What is berth 59 now?", kvfuse={"vector_store_ids": [store]}).json()
+    assert {passage["file_id"] for passage in answer["kvfuse"]["selection"]["passages"]} == {new["id"]}
+    assert "garden" in json.dumps(answer["kvfuse"]["selection"])
+    server.client.delete(f"/v1/files/{new['id']}")
+    server.client.delete(f"/v1/vector_stores/{store}")
+
+
+@pytest.mark.parametrize("passages_done", [0, 2], ids=["at once", "midway"])
+def test_a_document_is_deleted_while_it_is_added(
+    server: Server, handbook: list[str], folders: dict[str, Path], passages_done: int
+) -> None:
+    before = _chunk_names(folders)
+    lines = [f"Shed {number + passages_done} stores {number * 5} ropes for ship {number}." for number in range(500)]
+    text = "\n".join(lines).encode()
+    id = server.upload("sheds.txt", text).json()["id"]
+    while server.client.get(f"/v1/files/{id}").json()["kvfuse"]["passages_done"] < passages_done:
+        pass
+    assert server.client.get(f"/v1/files/{id}").json()["status"] == "uploaded"
+    assert server.client.delete(f"/v1/files/{id}").json()["deleted"] is True
+    assert server.client.get(f"/v1/files/{id}").status_code == 404
+    assert _chunk_names(folders) == before
+    assert "ropes" not in json.dumps(server.ask("What do the sheds store?").json()["kvfuse"])
+    again = server.upload("sheds.txt", text[:200]).json()["id"]
+    assert again != id
+    assert server.wait(again)["status"] == "processed", "the next document is added as ever"
+    server.client.delete(f"/v1/files/{again}")
+
+
+def test_a_failed_file_is_tried_again_on_demand_and_on_upload(server: Server) -> None:
+    upload = "torn.pdf", b"%PDF-1.4 torn"
+    failed = server.wait(server.upload(*upload).json()["id"])
+    for again in (server.client.post(f"/v1/files/{failed['id']}/retry"), server.upload(*upload)):
+        assert (again.status_code, again.json()["id"], again.json()["status"]) == (200, failed["id"], "uploaded")
+        assert server.wait(failed["id"])["status_details"] == failed["status_details"]
+    server.client.delete(f"/v1/files/{failed['id']}")
+
+
 def test_health_metrics_and_models(server: Server) -> None:
     assert server.client.get("/health").json() == {"status": "ok"}
     assert server.client.get("/v1/models").json()["data"][0]["id"] == "smollm2-135m-instruct"
     metrics = server.client.get("/metrics").text
     assert 'kvfuse_prompt_tokens_total{source="reused"}' in metrics
+    assert 'kvfuse_stage_seconds_count{stage="search.rerank"}' in metrics
+    assert 'kvfuse_selections_total{relevance="good"}' in metrics
 
 
 def test_a_damaged_chunk_is_answered_around_and_stored_again(
@@ -246,7 +306,9 @@ def _unasked(tokens: int) -> dict[str, object]:
 
 
 def _chunks(folders: dict[str, Path]) -> int:
+    return len(_chunk_names(folders))
+
+
+def _chunk_names(folders: dict[str, Path]) -> set[str]:
     tiers = (folders["memory"], folders["home"] / "chunks")
-    return len(
-        {file.name for tier in tiers for file in tier.rglob("*") if file.is_file() and file.stat().st_size > 10_000}
-    )
+    return {file.name for tier in tiers for file in tier.rglob(f"*{SUFFIX}")}
