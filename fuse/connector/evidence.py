@@ -56,9 +56,7 @@ class LoadedEvidence:
 
     def attention(self) -> torch.Tensor:
         """Run the tail over the loaded cache, together with what has to be computed anyway, and watch its queries."""
-        names = list(self._model.layers)
-        step = max(1, len(names) // _ATTENTION_LAYERS)
-        watched = names[step // 2 :: step][:_ATTENTION_LAYERS]
+        watched = _evenly(list(self._model.layers), _ATTENTION_LAYERS)
         tail = (self._context, min(len(self._token_ids), len(self._block_ids) * self._model.block_size))
         queries = self._model.queries(watched, [*self._load.missing(), tail], tail, self._token_ids, self._block_ids)
         self.computed = True
@@ -79,6 +77,12 @@ class LoadedEvidence:
         change = torch.zeros(self._context)
         change[start:] = (fresh.float() - stale.float()).square().sum((1, 2)).cpu()
         return self._model.ranks.mean(change)
+
+
+def _evenly(names: Sequence[str], most: int) -> list[str]:
+    """Return at most `most` of `names`, evenly spaced."""
+    parts = min(most, len(names))
+    return [names[(2 * part + 1) * len(names) // (2 * parts)] for part in range(parts)]
 
 
 def _most_read(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
@@ -149,7 +150,7 @@ class FuseWorker:
         started = time.perf_counter()
         chosen = clip_runs(self._choose(load.job, evidence), load.job.start, plan.context_tokens)
         selected = time.perf_counter()
-        runs = merge_runs(chosen if evidence.computed else [*missing, *chosen])
+        runs = merge_runs([*chosen, *(run for run in missing if not evidence.computed or _behind(run, chosen))])
         self._model.recompute(runs, job.token_ids, job.block_ids)
         ended = time.perf_counter()
         computed = count_positions(missing)
@@ -197,6 +198,11 @@ class FuseWorker:
     def _file_report(self, tag: str, report: FuseReport) -> None:
         self._reports[tag] = report
         _forget_oldest(self._reports)
+
+
+def _behind(run: Run, chosen: Sequence[Run]) -> bool:
+    """Whether `run`, computed already, has seen K/V that recomputing `chosen` will change."""
+    return bool(chosen) and chosen[0][0] < run[0]
 
 
 def _forget_oldest(kept: OrderedDict[str, Any]) -> None:

@@ -81,6 +81,11 @@ def test_all_of_the_budget_equals_an_ordinary_prefill(
     assert differ(ordinary, tiny.ask(passages, NONE, tail=tail)) > TELLING
 
 
+@pytest.mark.parametrize("policy", EVERYTHING, ids=name)
+def test_lost_passages_are_computed_from_what_was_recomputed_before_them(tiny: TinyProcess, policy: PolicySpec) -> None:
+    assert differ(tiny.ask(), tiny.ask(policy=policy, lost=(1, 3))) < EXACT
+
+
 # What is chosen.
 
 
