@@ -19,23 +19,26 @@ def rotate(keys: Any, cos: Any, sin: Any, neox: Any) -> None:
     """Rotate bf16 `keys[token, head, channel]` (uint16, finite) in place by float32 `cos`, `sin` `[token, pair]`."""
     tokens, heads, _ = keys.shape
     pairs = cos.shape[1]
-    first, second = np.empty(pairs, np.uint32), np.empty(pairs, np.uint32)
+    # Views are made here: made for each row they cost more than its arithmetic.
+    a, b = np.empty(pairs, np.uint32), np.empty(pairs, np.uint32)
+    x, y = a.view(np.float32), b.view(np.float32)
     for token in range(tokens):
         for head in range(heads):
             row = keys[token, head]
             if neox:
-                _rotate_row(row[:pairs], row[pairs : 2 * pairs], cos[token], sin[token], first, second)
+                _rotate_row(row[:pairs], row[pairs : 2 * pairs], a, b, x, y, cos[token], sin[token])
             else:
-                _rotate_row(row[0 : 2 * pairs : 2], row[1 : 2 * pairs : 2], cos[token], sin[token], first, second)
+                _rotate_row(row[0 : 2 * pairs : 2], row[1 : 2 * pairs : 2], a, b, x, y, cos[token], sin[token])
 
 
 @_jit
-def _rotate_row(x: Any, y: Any, cos: Any, sin: Any, first: Any, second: Any) -> None:
-    _widen(x, first)
-    _widen(y, second)
-    _turn(first.view(np.float32), second.view(np.float32), cos, sin)
-    _round(first, x)
-    _round(second, y)
+def _rotate_row(first: Any, second: Any, a: Any, b: Any, x: Any, y: Any, cos: Any, sin: Any) -> None:
+    """Rotate a row, given by its halves, in `x` and `y`, whose bits `a` and `b` are."""
+    _widen(first, a)
+    _widen(second, b)
+    _turn(x, y, cos, sin)
+    _round(a, first)
+    _round(b, second)
 
 
 @_jit
