@@ -10,7 +10,7 @@ import torch
 from vllm.model_executor.layers.attention import Attention
 
 from fuse.errors import FusionRefused
-from fuse.paging import PagedLayout, flat_view
+from fuse.paging import BlockLayout, PagedLayout, flat_view
 
 _RADIX = 128
 _PROBED_BLOCK = 1
@@ -30,7 +30,7 @@ def probe_layout(layer: Attention, block_size: int, kv_heads: int, head_dim: int
         if not torch.equal(second - first, torch.full_like(first, stride)):
             raise FusionRefused("the attention backend does not lay out its KV blocks at a constant stride")
     base = _PROBED_BLOCK * stride
-    return PagedLayout(keys[0] - base, values[0] - base, stride)
+    return PagedLayout(BlockLayout(keys[0] - base, stride), BlockLayout(values[0] - base, stride))
 
 
 def _offsets(layer: Attention, shape: tuple[int, int, int], block: int, which: int, dtype: torch.dtype) -> torch.Tensor:

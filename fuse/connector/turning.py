@@ -38,8 +38,7 @@ def probe_rotation(
     positions = _spread_positions(runner.vllm_config, device)
     blocks = torch.arange(len(positions), device=positions.device) + _FIRST_BLOCK
     _compute_alone(runner, passes, positions, blocks)
-    base = (blocks * layout.block_stride)[:, None, None]
-    reader = PagedReader(base + layout.keys[:1], base + layout.values[:1])
+    reader = PagedReader(layout, blocks, slice(None, None, runner.vllm_config.cache_config.block_size))
     rotation = table.rotation(positions)
     for name, layer in layers.items():
         keys, values = reader.read(layer.kv_cache)
