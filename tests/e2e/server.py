@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-START_S = 180
+START_S = 300
 
 
 @dataclass
