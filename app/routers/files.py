@@ -79,10 +79,11 @@ async def get_file(file_id: str, service: ServiceDep) -> FileObject:
     return FileObject.of(await service.get_file(file_id))
 
 
-@router.get("/{file_id}/content", response_class=PlainTextResponse)
-async def get_text(file_id: str, service: ServiceDep) -> str:
+# Not its `response_class`: errors, which are JSON, would be described as text.
+@router.get("/{file_id}/content", response_model=None, responses={200: {"content": {"text/plain": {}}}})
+async def get_text(file_id: str, service: ServiceDep) -> PlainTextResponse:
     """The document's text, in which `start` and `end` of a passage are offsets in characters."""
-    return await service.file_text(file_id)
+    return PlainTextResponse(await service.file_text(file_id))
 
 
 @router.delete("/{file_id}")
