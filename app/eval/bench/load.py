@@ -38,12 +38,12 @@ class LoadCase:
     """
 
     clients: int = 8
-    requests: int = 48
+    requests: int = 36
     documents: int = 40
     passages: int = 5
     answer_tokens: int = 24
     streams: int = 4
-    stream_tokens: int = 96
+    stream_tokens: int = 72
     arrival_s: float = 0.5
     rounds: int = 1
     seed: int = 0
