@@ -56,6 +56,7 @@ class LocalEngine:
         if (llm := self._llm) is not None:
             self._llm = None
             self._workers.close()
+            self._workers = WorkerChannel(_NotRunning())  # or the old one would keep the engine from being collected
             if (handler := llm.output_handler) is not None:
                 handler.cancel()  # first, or it reports the end of the engine as a failure
             await asyncio.to_thread(llm.shutdown)
