@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from app.config import Settings, load_settings
 from app.engine_remote import RemoteEngine
 from app.engine_values import EngineError, Sampling, Saved
 from app.errors import NotReady
-from app.jobs import plain_question, precompute_with
+from app.jobs import plain_question, precompute_with, running
 from app.language import Language
 from app.service import KvfuseService
 from app.service_api import AnswerDone
@@ -98,16 +98,6 @@ def servers(settings: Settings) -> Iterator[list[EngineServer]]:
             stack.callback(server.stop)
             server.start()
         yield servers
-
-
-@asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[KvfuseService]:
-    service = KvfuseService(settings)
-    try:
-        await service.start()
-        yield service
-    finally:
-        await service.stop()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
