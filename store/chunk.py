@@ -1,6 +1,5 @@
 """The values the store moves: a chunk's layout, its description, and the chunk with its data."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -13,8 +12,11 @@ from store.keys import ChunkKey, is_hash, parse_chunk_key
 Bits = np.ndarray[Any, np.dtype[Any]]
 """KV values as unsigned integers of the value's width: uint16 for bf16 and fp16, uint32 for fp32."""
 
-Spans = Sequence[tuple[int, int]]
-"""First byte and end of several payloads in one buffer."""
+K, V = 0, 1
+"""Index of K and of V on axis 1 of a chunk."""
+
+Spans = NDArray[np.int64]
+"""First byte and end of several runs in one buffer, `[runs, 2]`."""
 
 
 class KVDType(Enum):

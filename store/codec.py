@@ -17,9 +17,6 @@ from store.codecs.streams import StreamCoder
 from store.codecs.zstd import Zstd
 from store.errors import UnknownCodec
 
-K, V = 0, 1
-"""Index of K and of V on axis 1 of a chunk."""
-
 
 class Codec(Protocol):
     """Turns the sections of several heads into payloads and back; thread-safe, GIL released in the heavy parts."""
@@ -29,13 +26,16 @@ class Codec(Protocol):
         """Bytes of per-channel bases: 1 when the chain keeps them, else 0."""
 
     def bases(self, plane: Bits) -> NDArray[np.uint8]:
-        """Bases of K or of V of one layer, `[kv_heads, head_dim]`, from contiguous `[kv_heads, tokens, head_dim]`."""
+        """Bases of one layer's heads, `[heads, head_dim]`, from contiguous `[heads, tokens, head_dim]`."""
 
-    def encode(self, block: Bits, bases: NDArray[np.uint8], which: int) -> list[bytes]:
-        """One payload per head of a contiguous `[heads, tokens, head_dim]` block of `which` (K or V)."""
+    def encode(self, sections: Bits, bases: NDArray[np.uint8], keys: int) -> list[bytes]:
+        """One payload per section of the contiguous `[sections, tokens, head_dim]`: first `keys` of K, then those of V.
 
-    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
-        """Inverse of `encode` into the contiguous `out`; `spans` has every head's payload in `source`.
+        `bases` is `[sections, head_dim]`, as the sections' heads have them.
+        """
+
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], keys: int, out: Bits) -> None:
+        """Inverse of `encode` into the contiguous `out`; `spans` has every section's payload in `source`.
 
         Raises CorruptChunk or CorruptBlob when a payload cannot be one.
         """

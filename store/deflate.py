@@ -1,16 +1,26 @@
 """The byte coder under the `-deflate` chains: QATzip-compatible gzip members, in software by python-isal."""
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
 from isal import igzip_lib
+from numpy.typing import NDArray
 
-from store.errors import CorruptBlob
+from store.chunk import Spans
+from store.codecs.isal_batch import IsalBatch, isal_batch
+from store.codecs.streams import Piece, StreamCoder
+from store.errors import CorruptBlob, IsalUnavailable
 from store.member import STREAM_BYTES, check_member, with_sizes
 from store.tally import Tally
 
 LEVEL = 1
 """igzip's level 1: 10 times zlib-1's speed at an equal or better ratio (measured in the design's codec page)."""
+
+
+Batches = Callable[[], IsalBatch | IsalUnavailable]
+"""Gives the batch coder of the process, or why there is none."""
 
 
 class Backend(Enum):
@@ -21,7 +31,7 @@ class Backend(Enum):
     SOFTWARE = "software"
 
 
-class Deflate(Protocol):
+class Deflate(StreamCoder, Protocol):
     """A thread-safe coder of streams of at most `STREAM_BYTES`; hardware and software read each other's members."""
 
     @property
@@ -43,14 +53,25 @@ class Deflate(Protocol):
         """Fill `out` exactly. Raises CorruptBlob when the member is damaged or of another size."""
 
 
-class SoftwareDeflate:
-    """Deflate by python-isal; releases the GIL in both directions."""
+class SoftwareDeflate(StreamCoder):
+    """Deflate by ISA-L without the GIL: single streams by python-isal, many at once by `store.codecs.isal_batch`.
+
+    What a batch refuses, the one-stream verb decides and names; both write and read the same bytes. Where a process
+    cannot have batches, streams go one by one, `reason` says why, and "batch_fallbacks" counts the calls.
+    """
 
     backend = "software"
 
-    def __init__(self, reason: str = "software requested") -> None:
-        self.reason = reason
+    def __init__(self, reason: str = "software requested", batches: Batches = isal_batch) -> None:
+        self._reason = reason
+        self._batches = batches
+        self._missing: IsalUnavailable | None = None
         self.counters = Tally()
+
+    @property
+    def reason(self) -> str:
+        """See `Deflate.reason`."""
+        return f"{self._reason}; streams one by one, {self._missing}" if self._missing else self._reason
 
     def compress(self, data: memoryview) -> bytes:
         """See `Deflate.compress`. Raises ValueError on more than `STREAM_BYTES`."""
@@ -72,3 +93,32 @@ class SoftwareDeflate:
             raise CorruptBlob(f"gzip member: {len(raw)} bytes decoded, expected {len(out)} to the end of the stream")
         out[:] = raw
         self.counters.add("sw_calls")
+
+    def compress_many(self, source: NDArray[np.uint8], spans: Spans) -> list[Piece]:
+        """See `StreamCoder.compress_many`."""
+        batch = self._batch()
+        if batch is None:
+            return super().compress_many(source, spans)
+        members = batch.compress(source, spans)
+        self.counters.add("sw_calls", len(members) - members.count(None))
+        pairs = zip(members, spans, strict=True)
+        return [self.compress(source.data[slice(*span)]) if member is None else member for member, span in pairs]
+
+    def decompress_many(self, source: NDArray[np.uint8], spans: Spans, out: NDArray[np.uint8], targets: Spans) -> None:
+        """See `StreamCoder.decompress_many`."""
+        batch = self._batch()
+        if batch is None:
+            super().decompress_many(source, spans, out, targets)
+            return
+        done = batch.decompress(source, spans, out, targets)
+        self.counters.add("sw_calls", int(done.sum()))
+        if not done.all():
+            super().decompress_many(source, spans[~done], out, targets[~done])
+
+    def _batch(self) -> IsalBatch | None:
+        batch = self._batches()
+        if isinstance(batch, IsalBatch):
+            return batch
+        self._missing = batch
+        self.counters.add("batch_fallbacks")
+        return None

@@ -33,6 +33,10 @@ class QatUnavailable(StoreError, RuntimeError):
     """QuickAssist hardware was required and does not answer."""
 
 
+class IsalUnavailable(StoreError, RuntimeError):
+    """ISA-L's C functions cannot be called as this package knows them; python-isal itself still works."""
+
+
 class QatError(StoreError, RuntimeError):
     """QATzip returned a code that means neither success, nor busy, nor damaged data."""
 

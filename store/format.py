@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from store.chunk import ChunkInfo, KVDType, KVLayout
+from store.chunk import ChunkInfo, KVDType, KVLayout, Spans
 from store.errors import CorruptChunk, TruncatedChunk, UnsupportedVersion
 from store.keys import ChunkKey
 from store.source import Source
@@ -56,6 +56,13 @@ class Header:
         """First byte and end of a layer's payloads in the file."""
         sections = self.blocks * 2 * self.info.layout.kv_heads
         return int(self.offsets[layer * sections]), int(self.offsets[(layer + 1) * sections])
+
+    def spans(self, layer: int, block: int) -> Spans:
+        """Where in the layer's payloads those of a block are, `[K|V, head, 2]`."""
+        heads = self.info.layout.kv_heads
+        first = (layer * self.blocks + block) * 2 * heads
+        edges = self.offsets[first : first + 2 * heads + 1] - self.layer_range(layer)[0]
+        return np.stack((edges[:-1], edges[1:]), axis=1).reshape(2, heads, 2)
 
 
 def block_count(tokens: int) -> int:

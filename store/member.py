@@ -21,8 +21,13 @@ _GZIP = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff"
 
 def with_sizes(member: bytes, raw_size: int) -> bytes:
     """Add QATzip's extra field to one gzip member of `raw_size` bytes that has a plain header."""
-    header = _HEADER.pack(_GZIP, 12, b"QZ", 8, raw_size, len(member) - _PLAIN_HEADER_BYTES - TRAILER_BYTES)
-    return b"".join((header, memoryview(member)[_PLAIN_HEADER_BYTES:]))
+    deflated = len(member) - _PLAIN_HEADER_BYTES - TRAILER_BYTES
+    return b"".join((header(raw_size, deflated), memoryview(member)[_PLAIN_HEADER_BYTES:]))
+
+
+def header(raw_size: int, deflated: int) -> bytes:
+    """The header of a member of `raw_size` bytes whose deflate stream has `deflated`."""
+    return _HEADER.pack(_GZIP, 12, b"QZ", 8, raw_size, deflated)
 
 
 def check_member(member: memoryview | bytes, raw_size: int) -> None:

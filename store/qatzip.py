@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from store.codecs.streams import StreamCoder
 from store.deflate import Backend, Deflate, SoftwareDeflate
 from store.errors import CorruptBlob, QatUnavailable
 from store.member import check_member
@@ -38,7 +39,7 @@ def open_deflate(backend: Backend, soname: str = SONAME, devices: Path = _VFIO) 
         return SoftwareDeflate(str(error))
 
 
-class QatDeflate:
+class QatDeflate(StreamCoder):
     """Hardware deflate with one session per thread, at most `sessions` of them working at once.
 
     Small input, a busy device and a forked child go to `software`, each counted.

@@ -2,17 +2,16 @@
 
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from store.chunk import Bits, ChunkInfo, Spans
-from store.codec import Codec, Codecs, K, V
+from store.chunk import Bits, ChunkInfo, K, V
+from store.codec import Codec, Codecs
 from store.errors import ChunkUnavailable, CorruptBlob, CorruptChunk
-from store.format import Header, checksum, read_header
+from store.format import checksum, read_header
 from store.source import Source
 from store.writer import head_groups
 
@@ -57,12 +56,11 @@ class ChunkReader:
         heads = range(self.info.layout.kv_heads) if heads is None else heads
         self._check_request(layer, heads, k_out, v_out)
         started = time.perf_counter()
-        sections = _Sections(self._header, layer, self._fetch(source, *self._header.layer_range(layer)))
+        payloads = self._fetch(source, *self._header.layer_range(layer))
         try:
             for block in range(self._header.blocks):
                 first, end = self._header.block_range(block)
-                self._read_block(sections, (layer, block, K), heads, k_out[:, first:end])
-                self._read_block(sections, (layer, block, V), heads, v_out[:, first:end])
+                self._read_block(payloads, (layer, block), heads, (k_out[:, first:end], v_out[:, first:end]))
         except CorruptBlob as error:
             raise CorruptChunk(f"chunk {self.info.key}, layer {layer}: {error}") from error
         if self._observe is not None:
@@ -120,44 +118,32 @@ class ChunkReader:
             if out.shape != expected or out.dtype != layout.dtype.bits:
                 raise ValueError(f"{name}: {out.dtype}{out.shape}, expected {layout.dtype.bits}{expected}")
 
-    def _read_block(self, sections: "_Sections", at: tuple[int, int, int], heads: range, out: Bits) -> None:
-        layout = self.info.layout
-        tokens = out.shape[1]
-        for group in head_groups(heads, tokens * layout.head_dim * layout.dtype.bits.itemsize):
-            values = np.empty((len(group), tokens, layout.head_dim), layout.dtype.bits)
-            self._decode(sections, at, group, values)
-            expected = self._header.checksums[at][group.start : group.stop].tolist()
-            if [checksum(head) for head in values] != expected:
-                raise CorruptChunk(f"chunk {self.info.key}, layer, block, K|V {at}: wrong checksum in heads {group}")
-            out[group.start - heads.start : group.stop - heads.start] = values
+    def _read_block(
+        self, payloads: NDArray[np.uint8], at: tuple[int, int], heads: range, out: tuple[Bits, Bits]
+    ) -> None:
+        """Decode a block's K and V, a group of heads at a time, by way of memory that stays in cache."""
+        _, tokens, dim = out[0].shape
+        for group in head_groups(heads, 2 * out[0][0].nbytes):
+            values = np.empty((2 * len(group), tokens, dim), out[0].dtype)
+            self._decode(payloads, at, group, values)
+            expected = self._header.checksums[at][:, group.start : group.stop].reshape(-1).tolist()
+            if [checksum(section) for section in values] != expected:
+                raise CorruptChunk(f"chunk {self.info.key}, layer, block {at}: wrong checksum in heads {group}")
+            rows = slice(group.start - heads.start, group.stop - heads.start)
+            out[K][rows], out[V][rows] = values[: len(group)], values[len(group) :]
 
-    def _decode(self, sections: "_Sections", at: tuple[int, int, int], group: range, values: Bits) -> None:
-        source, spans = sections.data, sections.spans(at, group)
-        bases = self._header.bases[at[0], at[2], group.start : group.stop]
-        coded = [end - start < values[0].nbytes for start, end in spans]
-        if all(coded):
-            self._codec.decode(source, spans, bases, at[2], values)
+    def _decode(self, payloads: NDArray[np.uint8], at: tuple[int, int], group: range, values: Bits) -> None:
+        """Fill `values`, K of the group's heads and then their V; a payload as long as its section is the section."""
+        heads = slice(group.start, group.stop)
+        spans = self._header.spans(*at)[:, heads].reshape(-1, 2)
+        bases = self._header.bases[at[0], :, heads].reshape(len(values), -1)
+        coded = spans[:, 1] - spans[:, 0] < values[0].nbytes
+        if coded.all():
+            self._codec.decode(payloads, spans, bases, len(group), values)
             return
-        for index, (start, end) in enumerate(spans):
+        for index, (start, end) in enumerate(spans.tolist()):
+            one = slice(index, index + 1)
             if coded[index]:
-                self._codec.decode(
-                    source, spans[index : index + 1], bases[index : index + 1], at[2], values[index : index + 1]
-                )
+                self._codec.decode(payloads, spans[one], bases[one], int(index < len(group)), values[one])
             else:
-                values[index] = source[start:end].view(values.dtype).reshape(values.shape[1:])
-
-
-class _Sections:
-    """One layer's payloads: their bytes, and where in these each head's payload is."""
-
-    def __init__(self, header: Header, layer: int, data: NDArray[np.uint8]) -> None:
-        self.data = data
-        self._header = header
-        self._start = header.layer_range(layer)[0]
-
-    def spans(self, at: tuple[int, int, int], group: range) -> Spans:
-        """Where in `data` the payloads of some heads are."""
-        layer, block, which = at
-        first = ((layer * self._header.blocks + block) * 2 + which) * self._header.info.layout.kv_heads
-        edges = (self._header.offsets[first + group.start : first + group.stop + 1] - self._start).tolist()
-        return list(pairwise(edges))
+                values[index] = payloads[start:end].view(values.dtype).reshape(values.shape[1:])

@@ -28,6 +28,10 @@ class EncodedChunk:
         return sum(map(len, self.parts))
 
 
+_Section = tuple[bytes, int]
+"""Payload and checksum."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
     bases: NDArray[np.uint8]
@@ -50,30 +54,34 @@ def encode_chunk(chunk: KVChunk, chain: str, codec: Codec, pool: Executor | None
     return EncodedChunk((header, scores, *payloads), chunk.raw_bytes)
 
 
-def head_groups(heads: range, section_bytes: int) -> Iterator[range]:
-    """Split `heads` into runs of about `GROUP_BYTES`."""
-    step = max(1, GROUP_BYTES // section_bytes)
+def head_groups(heads: range, head_bytes: int) -> Iterator[range]:
+    """Split `heads` into runs of about `GROUP_BYTES`; a head has `head_bytes` of K and V in a block."""
+    step = max(1, GROUP_BYTES // head_bytes)
     for start in range(heads.start, heads.stop, step):
         yield range(start, min(start + step, heads.stop))
 
 
 def _encode_layer(layer: Bits, blocks: int, codec: Codec) -> _Layer:
-    tokens = layer.shape[2]
-    planes = [np.ascontiguousarray(plane) for plane in layer]
-    encoded = _Layer(np.stack([codec.bases(plane) for plane in planes]), [], [])
+    _, heads, tokens, dim = layer.shape
+    planes = np.ascontiguousarray(layer)
+    bases = codec.bases(planes.reshape(2 * heads, tokens, dim)).reshape(2, heads, -1)
+    encoded = _Layer(bases, [], [])
     for block in range(blocks):
-        first, end = block * tokens // blocks, (block + 1) * tokens // blocks
-        for which, plane in enumerate(planes):
-            _encode_block(plane[:, first:end], codec, which, encoded)
+        _encode_block(planes[:, :, block * tokens // blocks : (block + 1) * tokens // blocks], codec, encoded)
     return encoded
 
 
-def _encode_block(block: Bits, codec: Codec, which: int, encoded: _Layer) -> None:
-    for heads in head_groups(range(block.shape[0]), block[0].nbytes):
-        values = np.ascontiguousarray(block[heads.start : heads.stop])
-        payloads = codec.encode(values, encoded.bases[which, heads.start : heads.stop], which)
-        encoded.checksums.extend(checksum(head) for head in values)
-        encoded.payloads.extend(
-            payload if len(payload) < head.nbytes else head.tobytes()
-            for payload, head in zip(payloads, values, strict=True)
-        )
+def _encode_block(block: Bits, codec: Codec, encoded: _Layer) -> None:
+    """Heads in groups, K and V of a group together; in the file all K come first."""
+    _, heads, tokens, dim = block.shape
+    sections: tuple[list[_Section], list[_Section]] = ([], [])
+    for group in head_groups(range(heads), block[:, 0].nbytes):
+        values = np.ascontiguousarray(block[:, group.start : group.stop]).reshape(-1, tokens, dim)
+        bases = encoded.bases[:, group.start : group.stop].reshape(len(values), -1)
+        payloads = codec.encode(values, bases, len(group))
+        for index, (payload, section) in enumerate(zip(payloads, values, strict=True)):
+            kept = payload if len(payload) < section.nbytes else section.tobytes()
+            sections[index >= len(group)].append((kept, checksum(section)))
+    for payload, digest in sections[0] + sections[1]:
+        encoded.payloads.append(payload)
+        encoded.checksums.append(digest)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from store.chunk import Bits, Spans
 from store.codecs import a4_kernels as kernels
-from store.codecs.relative import half, pack_payload, transposed, unpack_payload
+from store.codecs.relative import half, pack_payloads, transposed, unpack_payloads
 from store.codecs.streams import StreamCoder
 from store.errors import CorruptChunk
 
@@ -30,34 +30,29 @@ class A4:
         kernels.channel_bases(plane, bases, kernels.ESCAPE)
         return bases
 
-    def encode(self, block: Bits, bases: NDArray[np.uint8], which: int) -> list[bytes]:
+    def encode(self, sections: Bits, bases: NDArray[np.uint8], keys: int) -> list[bytes]:
         """See `Codec.encode`."""
-        heads, tokens, dim = block.shape
-        a = np.empty((heads, tokens * dim), np.uint8)
-        nibbles = np.empty((heads, half(tokens * dim)), np.uint8)
+        count, tokens, dim = sections.shape
+        a = np.empty((count, tokens * dim), np.uint8)
+        nibbles = np.empty((count, half(tokens * dim)), np.uint8)
         positions = np.empty(a.shape, "<u4")
         exponents = np.empty_like(a)
-        counts = np.empty(heads, np.int64)
-        kernels.encode(block.reshape(heads, -1), bases, a, nibbles, positions, exponents, counts)
-        if self._channel_major[which]:
-            a = transposed(a, tokens, dim)
-        return [
-            pack_payload(self._coder, a[head], [nibbles[head]], positions[head, :count], exponents[head, :count])
-            for head, count in enumerate(counts.tolist())
-        ]
+        counts = np.empty(count, np.int64)
+        kernels.encode(sections.reshape(count, -1), bases, a, nibbles, positions, exponents, counts)
+        self._transpose(a, keys, tokens, dim)
+        return pack_payloads(self._coder, a, [nibbles], positions, exponents, counts)
 
-    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], keys: int, out: Bits) -> None:
         """See `Codec.decode`."""
-        heads, tokens, dim = out.shape
-        a = np.empty((heads, tokens * dim), np.uint8)
-        nibbles_at = np.empty(heads, np.int64)
-        escapes = np.empty(heads, np.int64)
-        view = source.data
-        for head, (start, end) in enumerate(spans):
-            used, escapes[head] = unpack_payload(self._coder, view[start:end], a[head].data, half(tokens * dim))
-            nibbles_at[head] = start + used
-        if self._channel_major[which]:
-            a = transposed(a, dim, tokens)
-        bad = kernels.decode(source, nibbles_at, escapes, a, bases, out.reshape(heads, -1))
+        count, tokens, dim = out.shape
+        a = np.empty((count, tokens * dim), np.uint8)
+        nibbles_at, escapes = unpack_payloads(self._coder, source, spans, a, half(tokens * dim))
+        self._transpose(a, keys, dim, tokens)
+        bad = kernels.decode(source, nibbles_at, escapes, a, bases, out.reshape(count, -1))
         if bad != kernels.OK:
-            raise CorruptChunk(f"payload of head {bad}: an escape lies outside its section")
+            raise CorruptChunk(f"payload of section {bad}: an escape lies outside its section")
+
+    def _transpose(self, a: Bits, keys: int, rows: int, columns: int) -> None:
+        for channel_major, planes in zip(self._channel_major, (a[:keys], a[keys:]), strict=True):
+            if channel_major and planes.size:
+                planes[:] = transposed(planes, rows, columns)

@@ -6,7 +6,7 @@ Half a point smaller than A4 and as fast; zstd only, as it does not suit deflate
 import numpy as np
 from numpy.typing import NDArray
 
-from store.chunk import Bits, Spans
+from store.chunk import Bits, K, Spans, V
 from store.codecs import a4_kernels, relative
 from store.codecs import a5_kernels as kernels
 from store.codecs.streams import StreamCoder
@@ -32,44 +32,45 @@ class A5:
         a4_kernels.channel_bases(plane, bases, kernels.ESCAPE)
         return bases
 
-    def encode(self, block: Bits, bases: NDArray[np.uint8], which: int) -> list[bytes]:
+    def encode(self, sections: Bits, bases: NDArray[np.uint8], keys: int) -> list[bytes]:
         """See `Codec.encode`."""
-        heads, tokens, dim = block.shape
+        return self._encode(sections[:keys], bases[:keys], K) + self._encode(sections[keys:], bases[keys:], V)
+
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], keys: int, out: Bits) -> None:
+        """See `Codec.decode`."""
+        self._decode(source, spans[:keys], bases[:keys], K, out[:keys])
+        self._decode(source, spans[keys:], bases[keys:], V, out[keys:])
+
+    def _encode(self, sections: Bits, bases: NDArray[np.uint8], which: int) -> list[bytes]:
+        count, tokens, dim = sections.shape
+        if not count:
+            return []
         size = tokens * dim
-        a = np.empty((heads, size), np.uint8)
-        nibbles = np.empty((heads, relative.half(size)), np.uint8)
-        crumbs = np.empty((heads, _crumb_bytes(size, which)), np.uint8)
+        a = np.empty((count, size), np.uint8)
+        nibbles = np.empty((count, relative.half(size)), np.uint8)
+        crumbs = np.empty((count, _crumb_bytes(size, which)), np.uint8)
         positions = np.empty(a.shape, "<u4")
         exponents = np.empty_like(a)
-        counts = np.empty(heads, np.int64)
-        values = block.reshape(heads, -1)
+        counts = np.empty(count, np.int64)
+        values = sections.reshape(count, -1)
         kernels.encode(values, bases, _MANTISSA[which], a, nibbles, crumbs, positions, exponents, counts)
         if _CHANNEL_MAJOR[which]:
             a = relative.transposed(a, tokens, dim)
-        return [
-            relative.pack_payload(
-                self._coder, a[head], (nibbles[head], crumbs[head]), positions[head, :count], exponents[head, :count]
-            )
-            for head, count in enumerate(counts.tolist())
-        ]
+        return relative.pack_payloads(self._coder, a, (nibbles, crumbs), positions, exponents, counts)
 
-    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
-        """See `Codec.decode`."""
-        heads, tokens, dim = out.shape
+    def _decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
+        count, tokens, dim = out.shape
+        if not count:
+            return
         size = tokens * dim
+        a = np.empty((count, size), np.uint8)
         raw_bytes = relative.half(size) + _crumb_bytes(size, which)
-        a = np.empty((heads, size), np.uint8)
-        raw_at = np.empty(heads, np.int64)
-        escapes = np.empty(heads, np.int64)
-        view = source.data
-        for head, (start, end) in enumerate(spans):
-            used, escapes[head] = relative.unpack_payload(self._coder, view[start:end], a[head].data, raw_bytes)
-            raw_at[head] = start + used
+        raw_at, escapes = relative.unpack_payloads(self._coder, source, spans, a, raw_bytes)
         if _CHANNEL_MAJOR[which]:
             a = relative.transposed(a, dim, tokens)
-        bad = kernels.decode(source, raw_at, escapes, a, bases, _MANTISSA[which], out.reshape(heads, -1))
+        bad = kernels.decode(source, raw_at, escapes, a, bases, _MANTISSA[which], out.reshape(count, -1))
         if bad != kernels.OK:
-            raise CorruptChunk(f"payload of head {bad}: an escape lies outside its section")
+            raise CorruptChunk(f"payload of section {bad}: an escape lies outside its section")
 
 
 def _crumb_bytes(values: int, which: int) -> int:

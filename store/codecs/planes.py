@@ -1,15 +1,16 @@
 """The chain `planes-deflate` for fp16 and fp32: byte planes, most significant first, each in deflate streams.
 
-Payload: u32 length per stream of every plane, then the streams. Planes that do not shrink are stored.
+Payload: u32 length per stream of every plane, then the streams. Planes that do not shrink are stored. Nothing here is
+compiled, so that a short-lived process may use it: streams are coded one by one.
 """
 
-import struct
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from store.chunk import Bits, Spans
-from store.codecs.streams import StreamCoder, pack_plane, stream_count, unpack_plane
+from store.codecs.streams import OneByOne, StreamCoder, pack_planes, read_tables, stream_count, unpack_planes
 from store.errors import CorruptChunk
 
 
@@ -19,40 +20,32 @@ class BytePlanes:
     base_bytes = 0
 
     def __init__(self, coder: StreamCoder) -> None:
-        self._coder = coder
+        self._coder = OneByOne(coder)
 
     def bases(self, plane: Bits) -> NDArray[np.uint8]:
         """No bases."""
         return np.empty((plane.shape[0], 0), np.uint8)
 
-    def encode(self, block: Bits, bases: NDArray[np.uint8], which: int) -> list[bytes]:
-        """One payload per head."""
-        return [self._encode_head(head) for head in block]
+    def encode(self, sections: Bits, bases: NDArray[np.uint8], keys: int) -> list[bytes]:
+        """See `Codec.encode`."""
+        count, width = len(sections), sections.itemsize
+        values = sections.reshape(count, -1, 1).view(np.uint8)
+        planes = np.ascontiguousarray(values.transpose(0, 2, 1)[:, ::-1])
+        lengths, streams = pack_planes(self._coder, planes.reshape(count * width, -1))
+        payloads = []
+        for first in range(0, count * width, width):
+            table = np.array(lengths[first : first + width], "<u4")
+            payloads.append(b"".join((table.data, *chain.from_iterable(streams[first : first + width]))))
+        return payloads
 
-    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
-        """Inverse of `encode`."""
-        view = source.data
-        for (start, end), head in zip(spans, out, strict=True):
-            self._decode_head(view[start:end], head)
-
-    def _encode_head(self, head: Bits) -> bytes:
-        width = head.dtype.itemsize
-        planes = np.ascontiguousarray(head.reshape(-1, 1).view(np.uint8).T[::-1])
-        packed = [pack_plane(self._coder, planes[plane].data) for plane in range(width)]
-        lengths = [length for plane_lengths, _ in packed for length in plane_lengths]
-        streams = [stream for _, plane_streams in packed for stream in plane_streams]
-        return b"".join((struct.pack(f"<{len(lengths)}I", *lengths), *streams))
-
-    def _decode_head(self, payload: memoryview, head: Bits) -> None:
-        width, count = head.dtype.itemsize, stream_count(head.size)
-        table = struct.Struct(f"<{count * width}I")
-        if len(payload) < table.size:
-            raise CorruptChunk(f"payload: {len(payload)} bytes, expected at least {table.size}")
-        lengths, offset = table.unpack_from(payload), table.size
-        planes = np.empty((width, head.size), np.uint8)
-        for plane in range(width):
-            mine = lengths[plane * count : (plane + 1) * count]
-            offset = unpack_plane(self._coder, mine, payload, offset, planes[plane].data)
-        if offset != len(payload):
-            raise CorruptChunk(f"payload: {len(payload)} bytes, {offset} used")
-        head.reshape(-1, 1).view(np.uint8)[:] = planes[::-1].T
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], keys: int, out: Bits) -> None:
+        """See `Codec.decode`."""
+        count, width = len(out), out.itemsize
+        planes = np.empty((count, width, out[0].size), np.uint8)
+        words = width * stream_count(planes.shape[2])
+        lengths = read_tables(source, spans, words)
+        starts = spans[:, 0] + 4 * words
+        ends = unpack_planes(self._coder, lengths, source, starts, planes.reshape(count * width, -1))
+        if (ends != spans[:, 1]).any():
+            raise CorruptChunk("payload: bytes behind its streams")
+        out.reshape(count, -1, 1).view(np.uint8)[:] = planes[:, ::-1].transpose(0, 2, 1)

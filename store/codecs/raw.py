@@ -16,11 +16,11 @@ class Raw:
         """No bases."""
         return np.empty((plane.shape[0], 0), np.uint8)
 
-    def encode(self, block: Bits, bases: NDArray[np.uint8], which: int) -> list[bytes]:
-        """The bytes of each head."""
-        return [head.tobytes() for head in block]
+    def encode(self, sections: Bits, bases: NDArray[np.uint8], keys: int) -> list[bytes]:
+        """The bytes of each section."""
+        return [section.tobytes() for section in sections]
 
-    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], which: int, out: Bits) -> None:
+    def decode(self, source: NDArray[np.uint8], spans: Spans, bases: NDArray[np.uint8], keys: int, out: Bits) -> None:
         """Never right: the reader copies payloads of raw length itself."""
-        start, end = spans[0]
+        start, end = spans[0].tolist()
         raise CorruptChunk(f"raw payload: {end - start} bytes, expected {out[0].nbytes}")

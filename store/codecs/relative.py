@@ -3,36 +3,46 @@
 u32 escape count, u32 length per A stream, the A streams, the raw planes, u32 escape positions, u8 escape exponents.
 """
 
-import struct
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from store.chunk import Bits
-from store.codecs.streams import StreamCoder, pack_plane, stream_count, unpack_plane
+from store.chunk import Bits, Spans
+from store.codecs.streams import StreamCoder, pack_planes, read_tables, stream_count, unpack_planes
 from store.errors import CorruptChunk
 
 ESCAPE_BYTES = 5
 
 
-def pack_payload(coder: StreamCoder, a: Bits, raw: Sequence[Bits], positions: Bits, exponents: Bits) -> bytes:
-    """One head's payload."""
-    lengths, streams = pack_plane(coder, a.data)
-    table = struct.pack(f"<{1 + len(lengths)}I", len(positions), *lengths)
-    return b"".join((table, *streams, *(plane.data for plane in raw), positions.data, exponents.data))
+def pack_payloads(
+    coder: StreamCoder, a: Bits, raw: Sequence[Bits], positions: Bits, exponents: Bits, counts: NDArray[np.int64]
+) -> list[bytes]:
+    """One payload per section; every array is `[section, ...]`, and `counts` says how many escapes are valid."""
+    lengths, streams = pack_planes(coder, a)
+    payloads = []
+    for section, count in enumerate(counts.tolist()):
+        table = np.array([count, *lengths[section]], "<u4")
+        planes = (plane[section].data for plane in raw)
+        escapes = (positions[section, :count].data, exponents[section, :count].data)
+        payloads.append(b"".join((table.data, *streams[section], *planes, *escapes)))
+    return payloads
 
 
-def unpack_payload(coder: StreamCoder, payload: memoryview, a: memoryview, raw_bytes: int) -> tuple[int, int]:
-    """Fill `a`; returns the raw planes' offset in the payload and the number of escapes. Raises CorruptChunk."""
-    table = struct.Struct(f"<{1 + stream_count(len(a))}I")
-    if len(payload) < table.size:
-        raise CorruptChunk(f"payload: {len(payload)} bytes, expected at least {table.size}")
-    escapes, *lengths = table.unpack_from(payload)
-    offset = unpack_plane(coder, lengths, payload, table.size, a)
-    expected = offset + raw_bytes + escapes * ESCAPE_BYTES
-    if len(payload) != expected:
-        raise CorruptChunk(f"payload: {len(payload)} bytes, expected {expected}")
-    return offset, escapes
+def unpack_payloads(
+    coder: StreamCoder, source: NDArray[np.uint8], spans: Spans, a: Bits, raw_bytes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Fill `a[section, byte]`; returns where each section's raw planes are in `source`, and its number of escapes.
+
+    Raises CorruptChunk when a payload is not as long as its parts, and what `StreamCoder.decompress_into` raises.
+    """
+    words = 1 + stream_count(a.shape[1])
+    tables = read_tables(source, spans, words)
+    ends = unpack_planes(coder, tables[:, 1:], source, spans[:, 0] + 4 * words, a)
+    escapes = tables[:, 0].astype(np.int64)
+    if (ends + raw_bytes + escapes * ESCAPE_BYTES != spans[:, 1]).any():
+        raise CorruptChunk("payload: not as long as its parts")
+    return ends, escapes
 
 
 def half(values: int) -> int:

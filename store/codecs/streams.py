@@ -1,17 +1,23 @@
-"""A plane of bytes as independent streams of at most 64 KiB, each compressed or stored."""
+"""Planes of bytes as independent streams of at most 64 KiB, each compressed or stored; many planes make one batch."""
 
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from store.chunk import Bits, Spans
 from store.errors import CorruptChunk
 from store.member import STREAM_BYTES
 
 STORED = 1 << 31
 """Bit of a stream's length that says its bytes are the raw ones."""
 
+Piece = bytes | memoryview
+
 
 class StreamCoder(Protocol):
-    """Compresses one stream; see `store.deflate.Deflate`."""
+    """Compresses streams; see `store.deflate.Deflate`. A coder that gains by it overrides the verbs for many."""
 
     def compress(self, data: memoryview) -> bytes:
         """`data` as one self-contained blob."""
@@ -19,43 +25,96 @@ class StreamCoder(Protocol):
     def decompress_into(self, member: memoryview, out: memoryview) -> None:
         """Fill `out` exactly or raise CorruptBlob."""
 
+    def compress_many(self, source: NDArray[np.uint8], spans: Spans) -> list[Piece]:
+        """A blob per span of the contiguous `source`, each what `compress` makes."""
+        return [self.compress(source.data[start:end]) for start, end in spans.tolist()]
+
+    def decompress_many(self, source: NDArray[np.uint8], spans: Spans, out: NDArray[np.uint8], targets: Spans) -> None:
+        """Fill every one of `targets` in `out` from its blob in `source`; raises what `decompress_into` raises."""
+        for (start, end), (first, last) in zip(spans.tolist(), targets.tolist(), strict=True):
+            self.decompress_into(source.data[start:end], out.data[first:last])
+
+
+class OneByOne(StreamCoder):
+    """Another coder's single verbs only, for chains that must not load compiled code."""
+
+    def __init__(self, coder: StreamCoder) -> None:
+        self._coder = coder
+
+    def compress(self, data: memoryview) -> bytes:
+        """See `StreamCoder.compress`."""
+        return self._coder.compress(data)
+
+    def decompress_into(self, member: memoryview, out: memoryview) -> None:
+        """See `StreamCoder.decompress_into`."""
+        self._coder.decompress_into(member, out)
+
 
 def stream_count(plane_bytes: int) -> int:
     """Streams of a plane."""
     return -(-plane_bytes // STREAM_BYTES)
 
 
-def pack_plane(coder: StreamCoder, plane: memoryview) -> tuple[list[int], list[bytes | memoryview]]:
-    """Lengths (with the `STORED` bit) and bytes of the plane's streams; no stream grows beyond its raw size."""
-    lengths: list[int] = []
-    streams: list[bytes | memoryview] = []
-    for start in range(0, len(plane), STREAM_BYTES):
-        raw = plane[start : start + STREAM_BYTES]
-        packed = coder.compress(raw)
-        if len(packed) < len(raw):
-            lengths.append(len(packed))
-            streams.append(packed)
-        else:
-            lengths.append(len(raw) | STORED)
-            streams.append(raw)
-    return lengths, streams
+@lru_cache(maxsize=64)
+def stream_spans(planes: int, plane_bytes: int) -> Spans:
+    """Where the streams of planes that lie one behind the other are; the same for block after block, so remembered."""
+    first = np.arange(0, plane_bytes, STREAM_BYTES)
+    edges = np.stack((first, np.minimum(first + STREAM_BYTES, plane_bytes)), axis=1)
+    spans: Spans = (np.arange(planes)[:, None, None] * plane_bytes + edges).reshape(-1, 2)
+    spans.flags.writeable = False
+    return spans
 
 
-def unpack_plane(coder: StreamCoder, lengths: Sequence[int], source: memoryview, offset: int, out: memoryview) -> int:
-    """Fill `out` from the streams that start at `source[offset]`; returns the offset behind them.
+def pack_planes(coder: StreamCoder, planes: Bits) -> tuple[list[list[int]], list[list[Piece]]]:
+    """Lengths (with the `STORED` bit) and bytes of each plane's streams, from contiguous `planes[plane, byte]`.
 
-    Raises CorruptChunk when the lengths lead out of `source` or a stored stream has another size than its raw bytes.
+    No stream grows beyond its raw size.
     """
-    for index, length in enumerate(lengths):
-        target = out[index * STREAM_BYTES : (index + 1) * STREAM_BYTES]
-        end = offset + (length & ~STORED)
-        if end > len(source):
-            raise CorruptChunk(f"stream {index}: ends at byte {end} of a payload of {len(source)}")
-        if not length & STORED:
-            coder.decompress_into(source[offset:end], target)
-        elif end - offset == len(target):
-            target[:] = source[offset:end]
-        else:
-            raise CorruptChunk(f"stream {index}: {end - offset} stored bytes, expected {len(target)}")
-        offset = end
-    return offset
+    count, source = stream_count(planes.shape[1]), planes.reshape(-1)
+    spans = stream_spans(*planes.shape)
+    streams = coder.compress_many(source, spans)
+    lengths = [len(stream) for stream in streams]
+    for index, (start, end) in enumerate(spans.tolist()):
+        if lengths[index] >= end - start:
+            lengths[index] = (end - start) | STORED
+            streams[index] = source.data[start:end]
+    rows = range(0, len(streams), count)
+    return [lengths[row : row + count] for row in rows], [streams[row : row + count] for row in rows]
+
+
+def read_tables(source: NDArray[np.uint8], spans: Spans, words: int) -> NDArray[np.uint32]:
+    """The u32 `words` every payload begins with, `[payloads, words]`. Raises CorruptChunk when one is shorter."""
+    shortest = int((spans[:, 1] - spans[:, 0]).min())
+    if shortest < 4 * words:
+        raise CorruptChunk(f"payload: {shortest} bytes, expected at least {4 * words}")
+    tables: NDArray[np.uint32] = source[spans[:, :1] + np.arange(4 * words)].view("<u4")
+    return tables
+
+
+def unpack_planes(
+    coder: StreamCoder, lengths: NDArray[np.uint32], source: NDArray[np.uint8], starts: NDArray[np.int64], out: Bits
+) -> NDArray[np.int64]:
+    """Fill the contiguous `out[plane, byte]` with streams of `lengths[payload, stream]`, as many planes per payload.
+
+    `starts` has the first stream of each payload. Returns where in `source` each payload's streams end, for the caller
+    to compare. Raises CorruptChunk when they end behind `source` or a stored stream is not of its raw size.
+    """
+    sizes = (lengths & ~np.uint32(STORED)).astype(np.int64)
+    ends = starts[:, None] + np.cumsum(sizes, axis=1)
+    if int(ends.max()) > source.size:
+        raise CorruptChunk(f"payload: its streams end at byte {ends.max()} of {source.size}")
+    streams = np.stack((ends - sizes, ends), axis=2).reshape(-1, 2)
+    targets = stream_spans(*out.shape)
+    stored = (lengths >= STORED).reshape(-1)
+    if stored.any():
+        _copy_stored(source, streams[stored], out.reshape(-1), targets[stored])
+        streams, targets = streams[~stored], targets[~stored]
+    coder.decompress_many(source, streams, out.reshape(-1), targets)
+    return ends[:, -1]
+
+
+def _copy_stored(source: NDArray[np.uint8], spans: Spans, out: NDArray[np.uint8], targets: Spans) -> None:
+    for (start, end), (first, last) in zip(spans.tolist(), targets.tolist(), strict=True):
+        if end - start != last - first:
+            raise CorruptChunk(f"stream: {end - start} stored bytes, expected {last - first}")
+        out[first:last] = source[start:end]

@@ -4,12 +4,13 @@ import threading
 
 import zstandard
 
+from store.codecs.streams import StreamCoder
 from store.errors import CorruptBlob
 
 LEVEL = 1
 
 
-class Zstd:
+class Zstd(StreamCoder):
     """Stream coder by python-zstandard, one context per thread."""
 
     def __init__(self) -> None:
