@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from store.format import block_count, checksum, pack_header
 
 GROUP_BYTES = 256 * 1024
 """Raw bytes of heads handled together, so that they and their planes stay in a core's L2 cache."""
+
+
+TASK_BYTES = 1024 * 1024
+"""Raw bytes of layers that a thread encodes at a time, so that handing them out costs little beside encoding them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +44,26 @@ class _Layer:
     checksums: list[int]
 
 
-def encode_chunk(chunk: KVChunk, chain: str, codec: Codec, pool: Executor | None = None) -> EncodedChunk:
-    """Encode with `codec`, which is the chain `chain`, layer by layer, on `pool` when one is given."""
+def encode_chunk(chunk: KVChunk, name: str, codec: Codec, pool: Executor | None = None) -> EncodedChunk:
+    """Encode with `codec`, which is the chain `name`, layer by layer, on `pool` when one is given."""
     blocks = block_count(chunk.tokens)
-    run: Callable[..., Iterable[_Layer]] = pool.map if pool else map
-    layers = list(run(lambda layer: _encode_layer(layer, blocks, codec), chunk.data))
+    run: Callable[..., Iterable[list[_Layer]]] = pool.map if pool else map
+    encoded = run(lambda layers: [_encode_layer(layer, blocks, codec) for layer in layers], _tasks(chunk.data))
+    layers = list(chain.from_iterable(encoded))
     payloads = [payload for layer in layers for payload in layer.payloads]
     shape = (chunk.layout.layers, blocks, 2, chunk.layout.kv_heads)
     lengths = np.array([len(payload) for payload in payloads], np.uint32).reshape(shape)
     checksums = np.array([digest for layer in layers for digest in layer.checksums], np.uint64).reshape(shape)
     scores = b"" if chunk.scores is None else chunk.scores.astype("<f2").tobytes()
     bases = np.stack([layer.bases for layer in layers])
-    header = pack_header(chunk.info(chain), lengths, checksums, bases, scores)
+    header = pack_header(chunk.info(name), lengths, checksums, bases, scores)
     return EncodedChunk((header, scores, *payloads), chunk.raw_bytes)
+
+
+def _tasks(data: Bits) -> list[Bits]:
+    """The layers in runs of about `TASK_BYTES`."""
+    step = max(1, TASK_BYTES // data[0].nbytes)
+    return [data[first : first + step] for first in range(0, len(data), step)]
 
 
 def head_groups(heads: range, head_bytes: int) -> Iterator[range]:
