@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store.chunk import Bits, Spans
-from store.codecs.streams import OneByOne, StreamCoder, pack_planes, read_tables, stream_count, unpack_planes
+from store.codecs.streams import (
+    OneByOne,
+    StreamCoder,
+    find_streams,
+    pack_planes,
+    read_tables,
+    stream_count,
+    unpack_planes,
+)
 from store.errors import CorruptChunk
 
 
@@ -44,8 +52,8 @@ class BytePlanes:
         planes = np.empty((count, width, out[0].size), np.uint8)
         words = width * stream_count(planes.shape[2])
         lengths = read_tables(source, spans, words)
-        starts = spans[:, 0] + 4 * words
-        ends = unpack_planes(self._coder, lengths, source, starts, planes.reshape(count * width, -1))
-        if (ends != spans[:, 1]).any():
+        at = spans[:, 0] + 4 * words
+        unpack_planes(self._coder, source, at, lengths, planes.reshape(count * width, -1), find_streams)
+        if (at != spans[:, 1]).any():
             raise CorruptChunk("payload: bytes behind its streams")
         out.reshape(count, -1, 1).view(np.uint8)[:] = planes[:, ::-1].transpose(0, 2, 1)

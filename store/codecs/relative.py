@@ -5,14 +5,17 @@ u32 escape count, u32 length per A stream, the A streams, the raw planes, u32 es
 
 from collections.abc import Sequence
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from store.chunk import Bits, Spans
-from store.codecs.streams import StreamCoder, pack_planes, read_tables, stream_count, unpack_planes
+from store.codecs.streams import StreamCoder, find_streams, pack_planes, read_tables, stream_count, unpack_planes
 from store.errors import CorruptChunk
 
 ESCAPE_BYTES = 5
+
+_find_streams = numba.njit(nogil=True, cache=True, error_model="numpy")(find_streams)
 
 
 def pack_payloads(
@@ -38,11 +41,11 @@ def unpack_payloads(
     """
     words = 1 + stream_count(a.shape[1])
     tables = read_tables(source, spans, words)
-    ends = unpack_planes(coder, tables[:, 1:], source, spans[:, 0] + 4 * words, a)
-    escapes = tables[:, 0].astype(np.int64)
-    if (ends + raw_bytes + escapes * ESCAPE_BYTES != spans[:, 1]).any():
+    at, escapes = spans[:, 0] + 4 * words, tables[:, 0].astype(np.int64)
+    unpack_planes(coder, source, at, tables[:, 1:], a, _find_streams)
+    if (at + raw_bytes + escapes * ESCAPE_BYTES != spans[:, 1]).any():
         raise CorruptChunk("payload: not as long as its parts")
-    return ends, escapes
+    return at, escapes
 
 
 def half(values: int) -> int:

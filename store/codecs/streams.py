@@ -1,7 +1,8 @@
 """Planes of bytes as independent streams of at most 64 KiB, each compressed or stored; many planes make one batch."""
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,29 +93,45 @@ def read_tables(source: NDArray[np.uint8], spans: Spans, words: int) -> NDArray[
 
 
 def unpack_planes(
-    coder: StreamCoder, lengths: NDArray[np.uint32], source: NDArray[np.uint8], starts: NDArray[np.int64], out: Bits
-) -> NDArray[np.int64]:
-    """Fill the contiguous `out[plane, byte]` with streams of `lengths[payload, stream]`, as many planes per payload.
+    coder: StreamCoder,
+    source: NDArray[np.uint8],
+    at: NDArray[np.int64],
+    lengths: NDArray[np.uint32],
+    out: Bits,
+    find: Callable[..., int],
+) -> None:
+    """Fill the contiguous `out[plane, byte]` from streams of `lengths[payload, stream]`, as many planes per payload.
 
-    `starts` has the first stream of each payload. Returns where in `source` each payload's streams end, for the caller
-    to compare. Raises CorruptChunk when they end behind `source` or a stored stream is not of its raw size.
+    `at` has where in `source` each payload's first stream is, and then where its last one ends, for the caller to
+    compare. `find` is `find_streams` or its compiled form. Raises CorruptChunk when a stream ends behind `source` or a
+    stored one is not of its raw size.
+    """  # fmt: skip
+    streams = np.empty((lengths.size, 2), np.int64)
+    targets = np.empty_like(streams)
+    coded = find(source, at, lengths, out.reshape(-1), out.shape[1], streams, targets)
+    if coded < 0:
+        raise CorruptChunk("payload: a stream ends behind it, or a stored one is not of its raw size")
+    coder.decompress_many(source, streams[:coded], out.reshape(-1), targets[:coded])
+
+
+def find_streams(source: Any, at: Any, lengths: Any, out: Any, plane_bytes: int, streams: Any, targets: Any) -> int:
+    """List what is to be decompressed, move `at` behind it, and copy stored streams; see `unpack_planes`.
+
+    Returns how many are listed, or -1 where lengths cannot be right. Plain loops over numbers, for numba to compile.
     """
-    sizes = (lengths & ~np.uint32(STORED)).astype(np.int64)
-    ends = starts[:, None] + np.cumsum(sizes, axis=1)
-    if int(ends.max()) > source.size:
-        raise CorruptChunk(f"payload: its streams end at byte {ends.max()} of {source.size}")
-    streams = np.stack((ends - sizes, ends), axis=2).reshape(-1, 2)
-    targets = stream_spans(*out.shape)
-    stored = (lengths >= STORED).reshape(-1)
-    if stored.any():
-        _copy_stored(source, streams[stored], out.reshape(-1), targets[stored])
-        streams, targets = streams[~stored], targets[~stored]
-    coder.decompress_many(source, streams, out.reshape(-1), targets)
-    return ends[:, -1]
-
-
-def _copy_stored(source: NDArray[np.uint8], spans: Spans, out: NDArray[np.uint8], targets: Spans) -> None:
-    for (start, end), (first, last) in zip(spans.tolist(), targets.tolist(), strict=True):
-        if end - start != last - first:
-            raise CorruptChunk(f"stream: {end - start} stored bytes, expected {last - first}")
-        out[first:last] = source[start:end]
+    coded, first = 0, 0
+    for payload in range(lengths.shape[0]):
+        for index in range(lengths.shape[1]):
+            length, start = int(lengths[payload, index]), at[payload]
+            end = start + (length & (STORED - 1))
+            last = first + min(STREAM_BYTES, plane_bytes - first % plane_bytes)
+            if end > source.size or (length >= STORED and end - start != last - first):
+                return -1
+            if length >= STORED:
+                out[first:last] = source[start:end]
+            else:
+                streams[coded, 0], streams[coded, 1] = start, end
+                targets[coded, 0], targets[coded, 1] = first, last
+                coded += 1
+            at[payload], first = end, last
+    return coded
