@@ -15,7 +15,7 @@ from fuse.connector.loader import Load
 from fuse.connector.metadata import FuseMetadata, FuseReport, LoadJob, RecomputeJob
 from fuse.connector.model import PagedModel
 from fuse.connector.saver import Saver, SaveResult
-from fuse.connector.threads import use_every_core
+from fuse.connector.threads import core_by_turn
 from fuse.policies import make_policy
 from fuse.runs import Run, clip_runs, count_positions, merge_runs
 from store.stats import StoreStats
@@ -53,7 +53,7 @@ class FuseWorker:
         self._model = model
         self._store = store
         self._saver = Saver(model, store)
-        self._pool = ThreadPoolExecutor(threads, "kvfuse-load", initializer=use_every_core)
+        self._pool = ThreadPoolExecutor(threads, "kvfuse-load", initializer=core_by_turn())
         self._loading: dict[str, _Loading] = {}
         self._loaded: dict[str, _Loading] = {}
         self._dropped: set[str] = set()
