@@ -8,11 +8,12 @@ from typing import Any
 from app.engine import Engine
 from app.engine_values import Generated, Sampling
 from app.errors import ContextTooLong, InvalidRequest
+from app.heads import Heads
 from app.ingest import Ingestor
 from app.language import Language
 from app.no_context import REPLIES, NoContext
 from app.prompt import PromptFrame
-from app.service_api import AnswerDone, AnswerEvent, AnswerRequest, TextDelta
+from app.service_api import AnswerDone, AnswerEvent, AnswerRequest, ChatMessage, TextDelta
 from app.telemetry import SELECTIONS, STAGE_SECONDS, TOKENS
 from cascade.pipeline import Retriever
 from cascade.types import Relevance, ScoredPassage, Selection
@@ -59,16 +60,25 @@ class _Question:
 
 
 class Answerer:
-    """Answers questions over the retriever's passages. Stateless between requests."""
+    """Answers questions over the retriever's passages. All that it keeps between requests is which heads are stored."""
 
     def __init__(
         self, engine: Engine, retriever: Retriever, ingestor: Ingestor, language: Language, defaults: AnswerDefaults
     ) -> None:
         self._engine = engine
+        self._heads = Heads(engine, language.fingerprint, defaults.salt)
         self._retriever = retriever
         self._ingestor = ingestor
         self._language = language
         self._defaults = defaults
+
+    async def start(self) -> None:
+        """Store what most prompts begin with."""
+        await self._heads.stored(self._language.prompts.frame([ChatMessage("user", "")]).head)
+
+    async def stop(self) -> None:
+        """Abandon what is stored in the background."""
+        await self._heads.stop()
 
     async def answer(self, request: AnswerRequest) -> AsyncGenerator[AnswerEvent, None]:
         """Stream text, then the accounts.
@@ -100,6 +110,7 @@ class Answerer:
                     "total": time.perf_counter() - arrival,
                 }
                 if piece.report.get("missed_chunks"):
+                    self._heads.forget(question.frame.head)
                     self._ingestor.restore([scored.passage for scored in question.passages])
                 yield self._done(question, piece, len(token_ids), completion_tokens, timings)
 
@@ -153,7 +164,8 @@ class Answerer:
         if not (self._engine.fusable and request.fuse and passages):
             return None
         segments = [Segment(len(scored.passage.token_ids), ChunkKey(scored.passage.chunk_key)) for scored in passages]
-        return FusePlan(self._language.fingerprint, (Segment(len(frame.head)), *segments), self._policy(request))
+        head = self._heads.segment(frame.head)
+        return FusePlan(self._language.fingerprint, (head, *segments), self._policy(request))
 
     def _salt(self, plan: FusePlan, token_ids: Sequence[int]) -> str:
         whole_prompt = POLICIES[plan.policy.name].query_aware and not self._defaults.share_fused

@@ -8,7 +8,7 @@ from typing import Any
 from app.engine import Engine
 from app.engine_values import EngineDown, EngineError, Sampling
 from app.language import Language
-from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment
+from fuse.plan import FusePlan, PolicySpec, Segment
 from fuse.scheme import SaveStep
 from store.keys import chunk_key
 
@@ -86,8 +86,7 @@ def _reason(distance: float, control: float) -> str:
 async def _save(engine: Engine, language: Language, passage: Sequence[int]) -> None:
     head = language.scheme.head
     key = chunk_key(language.fingerprint, _SALT, passage)
-    order = SaveOrder(key, language.fingerprint, len(head), len(head) + len(passage))
-    await engine.save([SaveStep((*head, *passage), order)])
+    await engine.save([SaveStep.exact(key, language.fingerprint, (*head, *passage), len(head))])
 
 
 async def _distance(engine: Engine, language: Language, passages: Sequence[Sequence[int]], policy: str) -> float:

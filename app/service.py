@@ -82,6 +82,8 @@ class KvfuseService:
         await self.retriever.refresh()
         self.library = Library(self.catalog.collections, self.retriever)
         self.answerer = Answerer(self.engine, self.retriever, self.ingestor, language, _answer_defaults(settings))
+        self._parts.push_async_callback(self.answerer.stop)
+        await self.answerer.start()
         self._parts.push_async_callback(self.ingestor.stop)
         await self.ingestor.start()
 

@@ -25,6 +25,11 @@ class SaveStep:
     token_ids: tuple[int, ...]
     order: SaveOrder
 
+    @classmethod
+    def exact(cls, key: ChunkKey, fingerprint: str, token_ids: Sequence[int], start: int = 0) -> "SaveStep":
+        """Return the prefill that stores the KV of `token_ids[start:]` as it is in prompts that begin like this one."""
+        return cls(tuple(token_ids), SaveOrder(key, fingerprint, start, len(token_ids)))
+
 
 @dataclass(frozen=True)
 class IngestScheme:

@@ -21,6 +21,7 @@ from app.eval.errors import EvalError
 from app.eval.metrics import LogProbs, dense
 from app.eval.prompt import Prompt, make_prompt
 from app.eval.scratch import Scratch
+from app.heads import Heads
 from app.language import GENERIC_PASSAGES, Language
 from cascade.errors import CascadeError
 from cascade.types import Document, MediaType, Passage, SourceText, Stage
@@ -79,6 +80,7 @@ class Lab:
         self._ours = Bank.ours(engine, language)
         self._alone = Bank.alone(engine, language)
         self._nonce = secrets.token_hex(8)  # nothing that another lab left in the engine's prefix cache is hit
+        self._heads: dict[str, Heads] = {}
 
     @classmethod
     @asynccontextmanager
@@ -182,7 +184,7 @@ class Lab:
         Requests of one `salt` (and one plan) share the engine's prefix cache: a salt never used before measures cold.
         """
         token_ids = prompt.token_ids()
-        plan, salt = self._plan(prompt, policy, salt)
+        plan, salt = await self._plan(prompt, policy, salt)
         text, times, last = "", list[float](), None
         started = time.perf_counter()
         async for piece in self.engine.generate(token_ids, sampling, plan, salt):
@@ -199,19 +201,23 @@ class Lab:
         What was fused for the prompt alone is taken from the engine's prefix cache for the later tokens, as it is when
         an answer is generated. Asking for the whole vocabulary takes far longer than the token: never time this.
         """
-        plan, salt = self._plan(prompt, policy, salt)
+        plan, salt = await self._plan(prompt, policy, salt)
         token_ids = [*prompt.token_ids(), *so_far]
         async for piece in self.engine.generate(token_ids, Sampling(1, logprobs=-1), plan, salt):
             if piece.logprobs:
                 return dense(piece.logprobs[0])
         raise EngineError("the engine returned no log-probabilities")
 
-    def _plan(self, prompt: Prompt, policy: PolicySpec | None, salt: str) -> tuple[FusePlan | None, str]:
-        """Return the prompt's plan, none for an ordinary prefill, and the salt that its request carries."""
+    async def _plan(self, prompt: Prompt, policy: PolicySpec | None, salt: str) -> tuple[FusePlan | None, str]:
+        """Return the prompt's plan, none for an ordinary prefill, and the salt that its request carries.
+
+        Its head is stored first, as the service's is by the time that it matters.
+        """
         salt = f"{self._nonce}-{salt}"
         if policy is None:
             return None, salt
-        plan = prompt.plan(policy)
+        heads = self._heads.setdefault(prompt.fingerprint, Heads(self.engine, prompt.fingerprint, self._nonce))
+        plan = prompt.plan(policy, await heads.stored(prompt.head))
         return plan, plan.cache_salt(salt, prompt.token_ids())
 
 

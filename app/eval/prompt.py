@@ -51,10 +51,10 @@ class Prompt:
         """The whole prompt."""
         return [*self.head, *(token for passage in self.passages for token in passage.token_ids), *self.tail]
 
-    def plan(self, policy: PolicySpec) -> FusePlan:
-        """Take every passage from its chunk."""
+    def plan(self, policy: PolicySpec, head: Segment) -> FusePlan:
+        """Take every passage from its chunk, and the head from where `head` says."""
         segments = [Segment(len(passage.token_ids), ChunkKey(passage.chunk_key)) for passage in self.passages]
-        return FusePlan(self.fingerprint, (Segment(len(self.head)), *segments), policy)
+        return FusePlan(self.fingerprint, (head, *segments), policy)
 
 
 Frame = Callable[[Language, str, str], tuple[Sequence[int], Sequence[int]]]

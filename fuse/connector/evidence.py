@@ -1,5 +1,6 @@
 """Evidence for recompute policies, gathered from one loaded request on the worker."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -12,6 +13,9 @@ from fuse.runs import Run
 
 _ATTENTION_LAYERS = 6
 """Evenly spaced layers select as well as all of them; early or late ones alone do not (measured on two models)."""
+
+_ATTENTION_DEPTH = 2 / 3
+"""Share of the layers that they are spread over, from the first: the others need not be computed to choose."""
 
 
 class LoadedEvidence:
@@ -38,7 +42,7 @@ class LoadedEvidence:
         return self.plan.context_tokens
 
     def loaded(self) -> list[Run]:
-        return [(source.span.start, source.span.end) for source in self._load.usable()]
+        return [(source.span.start, source.span.end) for source in self._load.usable() if not source.exact]
 
     def following(self) -> list[Run]:
         return [
@@ -56,7 +60,8 @@ class LoadedEvidence:
 
     def attention(self) -> torch.Tensor:
         """Run the tail over the loaded cache, together with what has to be computed anyway, and watch its queries."""
-        watched = _evenly(list(self._model.layers), _ATTENTION_LAYERS)
+        names = list(self._model.layers)
+        watched = _evenly(names[: math.ceil(_ATTENTION_DEPTH * len(names))], _ATTENTION_LAYERS)
         tail = (self._context, min(len(self._token_ids), len(self._block_ids) * self._model.block_size))
         queries = self._model.queries(watched, [*self._load.missing(), tail], tail, self._token_ids, self._block_ids)
         self.computed = True

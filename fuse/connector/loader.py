@@ -36,6 +36,11 @@ class Source:
     row: int
     scores: NDArray[np.float16] | None
 
+    @property
+    def exact(self) -> bool:
+        """Whether it begins the prompt, as it did when it was computed: nothing that it depends on has changed."""
+        return self.span.start == self.reader.info.base_position == 0
+
 
 class Load:
     """One request's chunks on their way into the paged cache.

@@ -86,12 +86,20 @@ class PagedModel:
         token_ids: Sequence[int],
         block_ids: Sequence[int],
     ) -> dict[str, torch.Tensor]:
-        """Recompute `runs`, the last of which is `tail`; return the tail's queries in `layers`.
+        """Recompute `runs`, the last of which is `tail`; return the tail's queries in `layers` (in forward order).
 
-        Queries are taken after RoPE, `[tail, heads, head_dim]`.
+        Queries are taken after RoPE, `[tail, heads, head_dim]`. The tail alone is computed no further than it is
+        watched, as it will be computed again: up to the layer behind, where its keys in the last one have been written.
         """
         seen: dict[str, list[torch.Tensor]] = {name: [] for name in layers}
-        with self._watching(layers, lambda name, query, value: seen[name].append(query.clone())):
+        behind = self._layer_behind(layers[-1]) if list(runs) == [tail] else None
+
+        def see(name: str, query: torch.Tensor, value: torch.Tensor) -> None:
+            if name == behind:
+                raise _LayerReached
+            seen[name].append(query.clone())
+
+        with self._watching([*layers, *([behind] if behind else [])], see):
             self.recompute(runs, token_ids, block_ids)  # in several batches if need be
         tokens, size = tail[1] - tail[0], self.kv_layout.head_dim
         return {name: torch.cat(queries)[-tokens:].view(tokens, -1, size) for name, queries in seen.items()}
@@ -107,10 +115,12 @@ class PagedModel:
             raise _LayerReached
 
         with self._watching([layer], stop):
-            for batch in self._batches(runs):
-                with suppress(_LayerReached):
-                    self._forward(batch, token_ids, block_ids)
+            self.recompute(runs, token_ids, block_ids)
         return torch.cat(seen).view(-1, len(self.heads), self.kv_layout.head_dim)
+
+    def _layer_behind(self, layer: str) -> str | None:
+        names = list(self.layers)
+        return next(iter(names[names.index(layer) + 1 :]), None)
 
     @contextmanager
     def _watching(
@@ -139,7 +149,8 @@ class PagedModel:
         slots = self.slots(block_ids, positions)
         common = self._attention_metadata(runs, positions.to(self.device), slots, block_ids)
         ids = torch.tensor([token_ids[position] for position in positions.tolist()], dtype=torch.int32)
-        self._passes.run(common, ids.to(self.device), positions.to(self.device))
+        with suppress(_LayerReached):
+            self._passes.run(common, ids.to(self.device), positions.to(self.device))
 
     def _attention_metadata(
         self, runs: Sequence[Run], positions: torch.Tensor, slots: torch.Tensor, block_ids: Sequence[int]

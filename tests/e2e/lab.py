@@ -12,7 +12,7 @@ from app.eval.lab import Lab as Measuring
 from app.language import Language
 from app.service_api import ChatMessage
 from fuse.connector.config import FuseConfig
-from fuse.plan import FusePlan, PolicySpec, SaveOrder, Segment
+from fuse.plan import FusePlan, PolicySpec, Segment
 from fuse.scheme import SaveStep
 from store.config import StoreConfig
 from store.keys import ChunkKey, chunk_key
@@ -72,8 +72,7 @@ class Lab:
     async def save_behind_head(self, passage: Sequence[int], key: ChunkKey) -> None:
         """Store a passage as computed behind the ingest head alone."""
         head = self.language.scheme.head
-        order = SaveOrder(key, self.language.fingerprint, len(head), len(head) + len(passage))
-        await self.engine.save([SaveStep((*head, *passage), order)])
+        await self.engine.save([SaveStep.exact(key, self.language.fingerprint, (*head, *passage), len(head))])
 
     def prompt(self, passages: Sequence[Sequence[int]], question: str = QUESTION) -> list[int]:
         frame = self.language.prompts.frame([ChatMessage("user", question)])

@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from app.heads import Heads
 from app.selfcheck import total_variation
 from fuse.plan import FusePlan, PolicySpec, Segment
 from store.chunk import KVChunk
@@ -39,6 +40,18 @@ async def test_a_chunk_at_its_own_place_is_exact_without_recompute(lab: Lab) -> 
     fused = await lab.ask(prompt, FusePlan(lab.language.fingerprint, segments, PolicySpec("none")))
     assert fused.report["reused"] == len(passage)
     assert total_variation((await lab.ask(prompt)).first, fused.first) <= BF16_LIMIT
+
+
+async def test_a_stored_head_is_exact_and_nobodys_budget(lab: Lab) -> None:
+    """With it the question's tokens alone are watched, over two thirds of the layers: the choice stays the same."""
+    prompt, computing = lab.prompt(lab.passages), lab.plan(lab.passages, "hybrid", share=0.15)
+    head = await Heads(lab.engine, lab.language.fingerprint, "lab").stored(prompt[: computing.segments[0].tokens])
+    loading = dataclasses.replace(computing, segments=(head, *computing.segments[1:]))
+    computed, loaded = await lab.ask(prompt, computing), await lab.ask(prompt, loading)
+    assert (computed.report["computed"], loaded.report["computed"]) == (head.tokens, 0)
+    assert loaded.report["recomputed"] == computed.report["recomputed"] > 0
+    assert loaded.report["reused"] == computed.report["reused"] + head.tokens
+    assert total_variation(computed.first, loaded.first) <= BF16_LIMIT
 
 
 async def test_recompute_larger_than_a_batch_equals_an_ordinary_prefill(lab: Lab) -> None:

@@ -65,7 +65,8 @@ def test_usage_counts_reused_tokens(server: Server, handbook: list[str]) -> None
     assert usage["prompt_tokens_details"]["cached_tokens"] == tokens["reused"] > tokens["computed"]
     assert usage["prompt_tokens"] == tokens["reused"] + tokens["recomputed"] + tokens["computed"]
     passages = answer["kvfuse"]["selection"]["passages"]
-    assert tokens["reused"] + tokens["recomputed"] == sum(passage["tokens"] for passage in passages)
+    head = tokens["reused"] + tokens["recomputed"] - sum(passage["tokens"] for passage in passages)
+    assert head > 0  # the usual system prompt is stored when the service starts
 
 
 def test_a_stream_carries_the_same_answer_and_the_accounts(server: Server, handbook: list[str]) -> None:
@@ -96,9 +97,14 @@ def test_another_system_prompt_reuses_every_chunk(server: Server, handbook: list
         {"role": "system", "content": "You are terse. Answer from the documents only."},
         {"role": "user", "content": PHONE},
     ]
-    answer = server.client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 24}).json()
-    assert answer["kvfuse"]["tokens"]["missed_chunks"] == 0
-    assert answer["kvfuse"]["tokens"]["reused"] > 0
+    body = {"messages": messages, "max_tokens": 24}
+    first, second, *_, last = [server.client.post("/v1/chat/completions", json=body).json() for _ in range(4)]
+    assert first["kvfuse"]["tokens"]["missed_chunks"] == last["kvfuse"]["tokens"]["missed_chunks"] == 0
+    assert first["kvfuse"]["tokens"]["reused"] > 0
+    assert first["choices"] == last["choices"]
+    # Asked for twice, it is stored, and from then on computed no more.
+    computed = [answer["kvfuse"]["tokens"]["computed"] for answer in (first, second, last)]
+    assert computed[0] == computed[1] > computed[2]
 
 
 @pytest.mark.parametrize(
