@@ -105,7 +105,7 @@ def unpack_planes(
     `at` has where in `source` each payload's first stream is, and then where its last one ends, for the caller to
     compare. `find` is `find_streams` or its compiled form. Raises CorruptChunk when a stream ends behind `source` or a
     stored one is not of its raw size.
-    """  # fmt: skip
+    """
     streams = np.empty((lengths.size, 2), np.int64)
     targets = np.empty_like(streams)
     coded = find(source, at, lengths, out.reshape(-1), out.shape[1], streams, targets)
@@ -117,7 +117,8 @@ def unpack_planes(
 def find_streams(source: Any, at: Any, lengths: Any, out: Any, plane_bytes: int, streams: Any, targets: Any) -> int:
     """List what is to be decompressed, move `at` behind it, and copy stored streams; see `unpack_planes`.
 
-    Returns how many are listed, or -1 where lengths cannot be right. Plain loops over numbers, for numba to compile.
+    `out` is all planes, flat. Returns how many are listed, or -1 where lengths cannot be right. Plain loops over
+    numbers: the compiled chains compile them, the others run them as they are.
     """
     coded, first = 0, 0
     for payload in range(lengths.shape[0]):
