@@ -16,7 +16,7 @@ GROUP_BYTES = 512 * 1024
 """Raw bytes of heads handled together: few calls, and what they work on stays in or near a core's L2 cache."""
 
 
-TASK_BYTES = 1024 * 1024
+TASK_BYTES = 2 * 1024 * 1024
 """Raw bytes of layers that a thread encodes at a time, so that handing them out costs little beside encoding them."""
 
 
