@@ -50,8 +50,9 @@ async def test_quality(lab: Lab) -> None:
 
 
 async def test_load(lab: Lab) -> None:
-    case = LoadCase(2, 3, documents=5, passages=2, answer_tokens=3, streams=1, stream_tokens=8, arrival_s=0.05)
+    case = LoadCase(2, 3, documents=5, passages=(2, 3), answer_tokens=3, streams=1, stream_tokens=8, arrival_s=0.05)
     result = await measure_load(measuring(lab), case)
-    found = rows(result, "")
-    assert len([row for row in found.values() if row.get("requests/s", 0) > 0]) == 3
-    assert len(result.bars) == 2
+    for table in {row.table for row in result.rows} - {"interference"}:
+        assert [row["requests/s"] > 0 for row in rows(result, table).values()] == 4 * [True]
+    assert len(rows(result, "interference")) == 5
+    assert len(result.bars) == 2 * 3

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,12 +20,13 @@ from cascade.types import Passage
 from fuse.plan import PolicySpec
 
 ORDINARY = "ordinary prefill, prefix cache on"
-FUSED = "fused, hybrid 15 %"
 _ARMS: dict[str, PolicySpec | None] = {
     ORDINARY: None,
-    FUSED: PolicySpec("hybrid", {"share": 0.15}),
+    "fused, hybrid 15 %": PolicySpec("hybrid", {"share": 0.15}),
+    "fused, hybrid 10 %": PolicySpec("hybrid", {"share": 0.10}),
     "fused, boundary 16": PolicySpec("boundary", {"tokens": 16}),
 }
+_GAP = "p95 gap of running answers"
 _STORY = "Tell a long story about a lighthouse."
 
 
@@ -33,14 +34,15 @@ _STORY = "Tell a long story about a lighthouse."
 class LoadCase:
     """`clients` clients ask `requests` questions in all, each over `passages` of `documents` passages drawn by Zipf.
 
-    For the interference part, `streams` answers of `stream_tokens` tokens run while a request arrives each
-    `arrival_s` seconds. Arms take turns for `rounds` rounds.
+    All of it is done for each number of `passages`. For the interference part, `streams` answers of `stream_tokens`
+    tokens run while a request over the first number of passages arrives each `arrival_s` seconds. Arms take turns for
+    `rounds` rounds.
     """
 
     clients: int = 8
-    requests: int = 36
+    requests: int = 24
     documents: int = 40
-    passages: int = 5
+    passages: tuple[int, ...] = (5, 10)
     answer_tokens: int = 24
     streams: int = 4
     stream_tokens: int = 72
@@ -57,43 +59,60 @@ def run(settings: Settings, size: Size) -> BenchResult:
 
 async def measure_load(lab: Lab, case: LoadCase) -> BenchResult:
     """Measure on a running lab."""
-    passages = longest_passages(lab, case.documents)
-    await lab.bank(passages)
-    prompts = _draw(lab, case, passages)
-    rounds: dict[str, list[_Round]] = {name: [] for name in _ARMS}
-    for number in range(case.rounds):
-        for name, policy in _ARMS.items():
-            rounds[name].append(await _work_off(lab, case, policy, prompts, f"load-{name}-{number}"))
-    quiet = await _interference(lab, case, "quiet", None, [])
-    gaps = {name: await _interference(lab, case, name, policy, prompts) for name, policy in _ARMS.items()}
-    figures = {name: _figures(rounds[name]) | {"p95 gap of running answers": gaps[name]} for name in _ARMS}
-    speeds = {name: figures[name]["requests/s"].median / figures[ORDINARY]["requests/s"].median for name in _ARMS}
-    bars = [
-        Bar(f"requests per second, {name} over ordinary", speed, 2.5, at_least=True)
-        for name, speed in speeds.items()
-        if name != ORDINARY
-    ]
+    documents = longest_passages(lab, case.documents)
+    await lab.bank(documents)
+    prompts = {count: _draw(lab, case, documents, count) for count in case.passages}
+    rows, bars = list[Row](), list[Bar]()
+    for count in case.passages:
+        figures = await _throughput(lab, case, prompts[count], str(count))
+        rows += [Row(name, row, name == ORDINARY, _table(count, prompts[count])) for name, row in figures.items()]
+        bars += _bars(count, figures)
+    gaps = {"no other request": await _interference(lab, case, "quiet", None, [])}
+    for name, policy in _ARMS.items():
+        gaps[name] = await _interference(lab, case, name, policy, prompts[case.passages[0]])
+    rows += [Row(name, {_GAP: gap}, name == ORDINARY, "interference") for name, gap in gaps.items()]
     return BenchResult(
         "load",
-        f"{case.clients} clients, {case.requests} requests over {case.passages} of {case.documents} passages (Zipf)",
-        (
-            *(Row(name, row, baseline=name == ORDINARY) for name, row in figures.items()),
-            Row("no other request", {"p95 gap of running answers": quiet}),
-        ),
+        f"{case.clients} clients, {case.requests} requests over some of {case.documents} passages (Zipf), "
+        f"answers of {case.answer_tokens} tokens",
+        tuple(rows),
         tuple(bars),
         {"case": vars(case)},
-        (f"Gaps: between tokens of {case.streams} running answers while a request arrives each {case.arrival_s:g} s.",),
+        (
+            f"Gaps: between tokens of {case.streams} running answers while a request over {case.passages[0]} passages "
+            f"arrives each {case.arrival_s:g} s.",
+        ),
     )
 
 
-def _draw(lab: Lab, case: LoadCase, passages: Sequence[Passage]) -> list[Prompt]:
-    """Draw each request's passages without repetition, the n-th most popular with weight 1/n."""
+async def _throughput(lab: Lab, case: LoadCase, prompts: Sequence[Prompt], salt: str) -> dict[str, dict[str, Figure]]:
+    """Every arm's figures."""
+    rounds: dict[str, list[_Round]] = {name: [] for name in _ARMS}
+    for number in range(case.rounds):
+        for name, policy in _ARMS.items():
+            rounds[name].append(await _work_off(lab, case, policy, prompts, f"load-{salt}-{name}-{number}"))
+    return {name: _figures(found) for name, found in rounds.items()}
+
+
+def _table(count: int, prompts: Sequence[Prompt]) -> str:
+    return f"{count} passages, {np.mean([prompt.context_tokens for prompt in prompts]):,.0f} tokens"
+
+
+def _bars(count: int, figures: Mapping[str, Mapping[str, Figure]]) -> list[Bar]:
+    speed = {name: row["requests/s"].median for name, row in figures.items()}
+    claim = f"requests per second over {count} passages"
+    fused = [name for name in figures if name != ORDINARY]
+    return [Bar(f"{claim}, {name} over ordinary", speed[name] / speed[ORDINARY], 2.5, at_least=True) for name in fused]
+
+
+def _draw(lab: Lab, case: LoadCase, passages: Sequence[Passage], count: int) -> list[Prompt]:
+    """Draw each request's `count` passages without repetition, the n-th most popular with weight 1/n."""
     rng = np.random.default_rng(case.seed)
     weights = 1 / np.arange(1, len(passages) + 1)
     popular = random.Random(case.seed).sample(list(passages), len(passages))
     prompts = []
     for _ in range(case.requests):
-        chosen = rng.choice(len(popular), size=case.passages, replace=False, p=weights / weights.sum())
+        chosen = rng.choice(len(popular), size=count, replace=False, p=weights / weights.sum())
         prompts.append(make_prompt(lab.language, "chat", QUESTION, [popular[index] for index in chosen]))
     return prompts
 
