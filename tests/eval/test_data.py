@@ -127,7 +127,7 @@ def test_ruler_parts_instruction_haystack_and_question(tmp_path: Path) -> None:
 
 
 def test_built_in_samples_are_complete() -> None:
-    assert sample_names() == ["handbook", "hotpotqa", "needle"]
+    assert sample_names() == ["cut", "handbook", "hotpotqa", "needle"]
     for question in load_questions(sample_names()):
         assert question.answers
         assert question.gold <= {doc.id for doc in question.docs}
