@@ -51,6 +51,9 @@ class LoadedEvidence:
             if source.reader.info.predecessor and source.reader.info.predecessor == source.span.before
         ]
 
+    def work(self) -> torch.Tensor:
+        return self._model.work.of_positions(torch.arange(self._context))
+
     def variance(self) -> torch.Tensor:
         scores = torch.full((self._context,), torch.nan)
         for source in self._load.usable():

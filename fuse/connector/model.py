@@ -16,6 +16,7 @@ from fuse.connector.staging import staging_for
 from fuse.connector.turning import probe_rotation
 from fuse.paging import slot_mapping
 from fuse.runs import Run, batches
+from fuse.work import PrefillWork
 from store.chunk import Bits, KVDType, KVLayout
 
 _DTYPES = {torch.bfloat16: KVDType.BF16, torch.float16: KVDType.FP16, torch.float32: KVDType.FP32}
@@ -51,6 +52,7 @@ class PagedModel:
         self.paged = probe_layout(first, self.block_size, first.num_kv_heads, first.head_size, self.dtype)
         self._passes = OutsidePasses(runner)
         probe_rotation(runner, self._passes, self.layers, self.rotary, self.paged)
+        self.work = PrefillWork.of_config(config.model_config.hf_text_config.to_dict())
         self._batch_limit: int = config.scheduler_config.max_num_batched_tokens
 
     def slots(self, block_ids: Sequence[int], positions: torch.Tensor) -> torch.Tensor:

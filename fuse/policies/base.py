@@ -26,6 +26,10 @@ class Evidence(Protocol):
         """Return those of `loaded` that stand behind the passage they were computed behind: nearly exact."""
         ...
 
+    def work(self) -> torch.Tensor:
+        """Return what an ordinary prefill spends on each token, in any unit, float64. Free."""
+        ...
+
     def variance(self) -> torch.Tensor:
         """Return each token's stored variance between two contexts, NaN where its chunk has none. Free."""
         ...

@@ -8,6 +8,7 @@ from app.eval.flops import PrefillCost
 from app.eval.prompt import Prompt
 from cascade.types import Passage
 from fuse.plan import PolicySpec
+from fuse.work import PrefillWork
 
 
 def prompt_of(*sizes: int) -> Prompt:
@@ -51,7 +52,7 @@ def test_every_mode_is_explained() -> None:
 
 
 def test_prefill_share_by_hand() -> None:
-    cost = PrefillCost(linear=10, attention=1)
+    cost = PrefillCost(PrefillWork(linear=10, attention=1))
     # tokens 0..9 attend to 1..10 positions: 10 * 10 + 55 = 155; the tail's 2 tokens: 2 * 10 + 9 + 10 = 39
     assert cost.share(10, 10, 10) == 1
     assert cost.share(10, 2, 2) == pytest.approx(39 / 155)

@@ -24,6 +24,7 @@ class Facts:
     scores: dict[str, torch.Tensor] = field(default_factory=dict)
     behind: list[Run] = field(default_factory=list)
     chunks: list[Run] = field(default_factory=lambda: [(10, 60), (60, 70), (70, 110)])
+    costs: torch.Tensor = field(default_factory=lambda: torch.ones(CONTEXT, dtype=torch.float64))
     plan: FusePlan = PLAN
 
     def loaded(self) -> list[Run]:
@@ -31,6 +32,9 @@ class Facts:
 
     def following(self) -> list[Run]:
         return self.behind
+
+    def work(self) -> torch.Tensor:
+        return self.costs
 
     def variance(self) -> torch.Tensor:
         return self.scores["variance"].clone()
@@ -92,6 +96,18 @@ def test_a_share_is_kept_when_neighbours_merge_into_runs(share: float) -> None:
     assert tokens(runs) <= share * 100
     assert tokens(runs) >= share * 100 - 10  # a merge takes whole gaps or leaves them
     assert all(later[0] - earlier[1] > 4 for earlier, later in itertools.pairwise(runs))
+
+
+def test_the_share_is_one_of_the_work_too() -> None:
+    """The last tokens take more than the first ones, and so fewer of them are chosen."""
+    costs = torch.arange(CONTEXT, dtype=torch.float64) + 1
+    late = torch.arange(CONTEXT, dtype=torch.float32)
+    early = late.flip(0)
+    runs = select("query", Facts({"attention": late}, costs=costs), share=0.2)
+    assert sum(float(costs[start:end].sum()) for start, end in runs) <= 0.2 * float(costs[HEAD:].sum())
+    assert 8 <= tokens(runs) < 20
+    assert tokens(select("query", Facts({"attention": early}, costs=costs), share=0.2)) == 20
+    assert tokens(select("query", Facts({"attention": late}, costs=costs), share=1.0)) == 100
 
 
 def test_nothing_outside_loaded_chunks_is_chosen() -> None:
