@@ -1,5 +1,6 @@
 """What policies may look at and what ingest scores, worked out by transformers from the stored chunks."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,13 @@ class Oracle:
     def following(self) -> list[Run]:
         return []
 
+    def work(self) -> torch.Tensor:
+        """Multiply-adds, counted in the model's own weights."""
+        layers, config = self.model.model.layers, self.model.config
+        weights = sum(weight.numel() for weight in layers.parameters() if weight.ndim == 2)
+        each = 2 * len(layers) * config.num_attention_heads * layers[0].self_attn.head_dim
+        return weights + each * (torch.arange(self.plan.context_tokens).double() + 1)
+
     def variance(self) -> torch.Tensor:
         return self._scatter(lambda span, chunk: chunk.scores)
 
@@ -81,8 +89,8 @@ class Oracle:
         context, cache = self.plan.context_tokens, self._fused()
         tail = torch.tensor([self.prompt[context:]])
         attentions = self.model(tail, past_key_values=cache, output_attentions=True).attentions
-        read = torch.zeros(context)
-        for (weights,), layer in zip(attentions, cache.layers, strict=True):  # `[heads, tail, context + tail]`
+        read, watched = torch.zeros(context), math.ceil(2 / 3 * len(attentions))
+        for (weights,), layer in zip(attentions[:watched], cache.layers, strict=False):  # `[heads, tail, tokens]`
             norms = layer.values[0].norm(dim=2).repeat_interleave(len(weights) // layer.values.shape[1], 0)
             read += (weights * norms[:, None]).amax(0).mean(0)[:context]
         return read
