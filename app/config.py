@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     no_context: NoContext = Field(NoContext.REFUSE, description="What a question gets that no document is about.")
     context_tokens: int = Field(3072, ge=32, description="Most passage tokens in one answer's context.")
     policy: Policy = Field("hybrid", description="Which reused tokens are recomputed.")
-    budget: float = Field(0.15, ge=0, le=1, description="Share of the reused tokens that is recomputed.")
+    budget: float = Field(0.15, ge=0, le=1, description="Most that is recomputed: a share of tokens and of prefill.")
     share_fused: bool = Field(False, description="Let questions over the same passages share one fused context.")
     boundary_tokens: int = Field(
         32, ge=0, le=8192, description="Tokens recomputed at the start of a passage, by policy boundary."

@@ -27,7 +27,7 @@ _JUDGED = 0.15
 class QualityCase:
     """`questions` of each data set, every mode at each of `budgets`."""
 
-    questions: int = 5
+    questions: int = 8
     budgets: tuple[float, ...] = (_JUDGED,)
     data: tuple[str, ...] = DATA
     answer_tokens: int = 6
