@@ -102,11 +102,12 @@ def _most_read(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, 
     queries: `[last, heads, head_dim]`; keys, values: `[tokens, kv_heads, head_dim]`, those of the last tokens included.
     """
     last, tokens, heads = len(queries), len(keys), keys.shape[1]
-    later = torch.ones(last, tokens, dtype=torch.bool, device=keys.device).triu(tokens - last + 1)
-    grouped = queries.float().view(last, heads, -1, keys.shape[2])
+    later = torch.ones(last, last, dtype=torch.bool, device=keys.device).triu(1)[:, None]
+    grouped = (queries.float() * scale).view(last, heads, -1, keys.shape[2])
     most = torch.zeros(last, tokens, device=keys.device)
     for head in range(heads):
-        logits = torch.einsum("tgd,nd->gtn", grouped[:, head], keys[:, head].float()) * scale
-        weights = logits.masked_fill_(later, -torch.inf).softmax(-1).amax(0)
-        most = torch.maximum(most, weights * values[:, head].float().norm(dim=1))
+        logits = torch.mm(grouped[:, head].flatten(0, 1), keys[:, head].float().t()).view(last, -1, tokens)
+        logits[..., tokens - last :].masked_fill_(later, -torch.inf)
+        weights = logits.softmax(-1).amax(1)
+        torch.maximum(most, weights.mul_(values[:, head].float().norm(dim=1)), out=most)
     return most
