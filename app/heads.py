@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from app.engine import Engine
-from app.engine_values import EngineError, Saved
+from app.engine_values import Saved
 from fuse.plan import Segment
 from fuse.scheme import SaveStep
 from store.keys import ChunkKey, chunk_key
@@ -73,7 +73,7 @@ class Heads:
         return save
 
     def _ended(self, key: ChunkKey, save: asyncio.Task[Saved]) -> None:
-        if not save.cancelled() and isinstance(error := save.exception(), EngineError):
+        if not save.cancelled() and (error := save.exception()) is not None:
             logger.warning("a prompt's head is computed every time: %s", error)
             self._remember(key, None)
 
