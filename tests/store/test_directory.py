@@ -9,6 +9,7 @@ import pytest
 from store.errors import TierFull
 from store.keys import chunk_key
 from store.tiers.directory import DirectoryTier
+from tests.store.fresh import run_fresh
 
 KEY = chunk_key("f" * 64, "", [1])
 
@@ -52,9 +53,7 @@ def test_no_room_on_the_medium(tmp_path: Path) -> None:
         "try:\n    DirectoryTier('disk', Path(sys.argv[1]), 1 << 20).write(ChunkKey(sys.argv[2]), (b'x' * 2000,))\n"
         "except TierFull as error:\n    print(error.strerror)\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), KEY], capture_output=True, text=True, check=True
-    )
+    result = run_fresh(code, str(tmp_path), KEY)
     assert result.stdout.strip() == f"disk tier: no room for chunk {KEY}"
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from store.errors import CorruptBlob, QatUnavailable
 from store.member import STREAM_BYTES
 from store.qatzip import QatDeflate, open_deflate
 from store.qatzip_abi import Outcome, outcome
+from tests.store.fresh import run_fresh
 
 DATA = os.urandom(STREAM_BYTES)
 SWITCHES = ("init", "setup", "compress", "decompress", "hw", "busy", "software", "short", "end", "garbage", "fill")
@@ -231,5 +231,5 @@ def test_many_calls_without_hardware_load_nothing_and_say_nothing() -> None:
         "for _ in range(2000):\n    open_deflate(Backend.AUTO).compress(data)\n"
         "print('qatzip' in open('/proc/self/maps').read())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_fresh(code)
     assert (done.stdout, done.stderr) == ("False\n", "")
