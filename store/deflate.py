@@ -12,12 +12,9 @@ from store.chunk import Spans
 from store.codecs.isal_batch import IsalBatch, isal_batch
 from store.codecs.streams import Piece, StreamCoder
 from store.errors import CorruptBlob, IsalUnavailable
+from store.isal_abi import LEVEL
 from store.member import STREAM_BYTES, check_member, with_sizes
 from store.tally import Tally
-
-LEVEL = 1
-"""igzip's level 1: 10 times zlib-1's speed at an equal or better ratio (measured in the design's codec page)."""
-
 
 Batches = Callable[[], IsalBatch | IsalUnavailable]
 """Gives the batch coder of the process, or why there is none."""

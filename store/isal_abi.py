@@ -13,6 +13,9 @@ from store.errors import IsalUnavailable
 
 SYMBOLS = ("isal_deflate_init", "isal_deflate", "isal_inflate_init", "isal_inflate_stateless", "crc32_gzip_refl")
 
+LEVEL = 1
+"""igzip's level 1: 10 times zlib-1's speed at an equal or better ratio (measured in the design's codec page)."""
+
 STATE_BYTES = 96 * 1024
 """Bound of either struct: two histories of 32 KiB, a lookahead and the tables, about 83 KiB and 87 KiB."""
 

@@ -15,7 +15,6 @@ from store.format import block_count, checksum, pack_header
 GROUP_BYTES = 512 * 1024
 """Raw bytes of heads handled together: few calls, and what they work on stays in or near a core's L2 cache."""
 
-
 TASK_BYTES = 2 * 1024 * 1024
 """Raw bytes of layers that a thread encodes at a time, so that handing them out costs little beside encoding them."""
 

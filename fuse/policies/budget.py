@@ -70,12 +70,14 @@ class _Budget:
         runs = evidence.loaded()
         spent = [0.0, *evidence.work().cumsum(0).tolist()]
         rounding = 1 + 1e-9
-        work = share * sum(spent[end] - spent[start] for start, end in runs) * rounding
-        return cls(round(share * count_positions(runs)), work, spent)
+        return cls(round(share * count_positions(runs)), share * _between(spent, runs) * rounding, spent)
 
     def allows(self, runs: Sequence[Run]) -> bool:
-        work = sum(self.spent[end] - self.spent[start] for start, end in runs)
-        return count_positions(runs) <= self.tokens and work <= self.work
+        return count_positions(runs) <= self.tokens and _between(self.spent, runs) <= self.work
+
+
+def _between(spent: Sequence[float], runs: Sequence[Run]) -> float:
+    return sum(spent[end] - spent[start] for start, end in runs)
 
 
 def _merged(ranked: Sequence[int], forced: Sequence[Run], budget: _Budget) -> list[Run]:

@@ -72,7 +72,7 @@ def _deflate_one(scratch: Any, raw: Any, out: Any) -> Any:
     by64[abi.Z_NEXT_IN_64], by32[abi.Z_AVAIL_IN_32] = raw.ctypes.data, raw.size
     by64[abi.Z_NEXT_OUT_64], by32[abi.Z_AVAIL_OUT_32] = out.ctypes.data, out.size
     by64[abi.Z_LEVEL_BUFFER_64], by32[abi.Z_LEVEL_SIZE_32] = at + abi.STATE_BYTES, abi.LEVEL_BYTES
-    by32[abi.Z_LEVEL_32] = 1
+    by32[abi.Z_LEVEL_32] = abi.LEVEL
     by16[abi.Z_END_OF_STREAM_16], by16[abi.Z_GZIP_FLAG_16] = 1, abi.GZIP_NO_HEADER
     done = _deflate(at) == abi.OK and by32[abi.Z_AVAIL_IN_32] == 0 and by32[abi.Z_AVAIL_OUT_32] >= _MARGIN
     return np.int64(by32[abi.Z_TOTAL_OUT_32]) if done else np.int64(0)
