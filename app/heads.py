@@ -41,15 +41,16 @@ class Heads:
         if save is None and key in self._saves and self._engine.fusable:
             save = self._start(key, head)
         self._remember(key, save)
-        return Segment(len(head), key if save is not None and _succeeded(save) else None)
+        return _segment(head, key, save)
 
     async def stored(self, head: Sequence[int]) -> Segment:
         """Return the head's segment when its KV is stored; without a key if it cannot be."""
+        if not self._engine.fusable:
+            return Segment(len(head))
         key = self._key(head)
-        if self._engine.fusable:
-            save = self._saves.get(key) or self._start(key, head)
-            await asyncio.wait([save])
-        return self.segment(head)
+        save = self._saves.get(key) or self._start(key, head)
+        await asyncio.wait([save])
+        return _segment(head, key, save)
 
     def forget(self, head: Sequence[int]) -> None:
         """The head's chunk is gone: store it once more when it is asked for."""
@@ -84,5 +85,6 @@ class Heads:
             self._saves.popitem(last=False)
 
 
-def _succeeded(save: asyncio.Task[Saved]) -> bool:
-    return save.done() and not save.cancelled() and save.exception() is None
+def _segment(head: Sequence[int], key: ChunkKey, save: asyncio.Task[Saved] | None) -> Segment:
+    stored = save is not None and save.done() and not save.cancelled() and save.exception() is None
+    return Segment(len(head), key if stored else None)
