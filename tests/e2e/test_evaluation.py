@@ -179,15 +179,8 @@ async def test_a_run_killed_in_the_middle_and_resumed_equals_an_unbroken_one(kvf
     spec = replace(BRIEF, limit=3)
     command = [sys.executable, "-m", "app.cli", "eval", "--data", ",".join(spec.data), "--modes", ",".join(spec.modes)]
     command += ["--limit", "3", "--answer-tokens", "6", "--kl-tokens", "2", "--home", str(kvfuse_home)]
-    command += [
-        "--max-num-batched-tokens",
-        "512",
-        "--kv-cache-gib",
-        "0.5",
-        "--fail-if",
-        "boundary.agreement<2",
-        "--out",
-    ]
+    command += ["--max-num-batched-tokens", "512", "--kv-cache-gib", "0.5"]
+    command += ["--fail-if", "boundary.agreement<2", "--out"]
     out, left_alone = tmp_path / "broken", tmp_path / "whole"
     killed = await asyncio.create_subprocess_exec(*command, str(out))
     while not finished(out):
