@@ -9,7 +9,7 @@ from vllm.logger import init_logger
 
 from fuse.connector.metadata import SaveJob
 from fuse.connector.model import PagedModel
-from fuse.connector.threads import use_every_core
+from fuse.connector.threads import stand_aside
 from fuse.plan import SaveOrder, SaveStage
 from store.chunk import KVChunk
 from store.tiered import TieredStore
@@ -51,7 +51,7 @@ class Saver:
     def __init__(self, model: PagedModel, store: TieredStore) -> None:
         self._model = model
         self._store = store
-        self._thread = ThreadPoolExecutor(1, "kvfuse-save", initializer=use_every_core)
+        self._thread = ThreadPoolExecutor(1, "kvfuse-save", initializer=stand_aside)
         self._held: OrderedDict[str, _Copy] = OrderedDict()
         self._saves: OrderedDict[str, Future[SaveResult]] = OrderedDict()
 
