@@ -151,8 +151,24 @@ class PagedModel:
         slots = self.slots(block_ids, positions)
         common = self._attention_metadata(runs, positions.to(self.device), slots, block_ids)
         ids = torch.tensor([token_ids[position] for position in positions.tolist()], dtype=torch.int32)
-        with suppress(_LayerReached):
+        with suppress(_LayerReached), self._ending_with(slots):
             self._passes.run(common, ids.to(self.device), positions.to(self.device))
+
+    @contextmanager
+    def _ending_with(self, slots: torch.Tensor) -> Iterator[None]:
+        """End a pass over the tokens of `slots` with the last layer's K/V: nobody asks what comes of them."""
+        last = list(self.layers.values())[-1]
+
+        def write(_: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+            keys, values = (tensor.view(len(slots), -1, self.kv_layout.head_dim) for tensor in arguments[1:3])
+            self.write(last, keys, values, slots)
+            raise _LayerReached
+
+        handle = last.register_forward_pre_hook(write)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def _attention_metadata(
         self, runs: Sequence[Run], positions: torch.Tensor, slots: torch.Tensor, block_ids: Sequence[int]
