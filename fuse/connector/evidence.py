@@ -19,7 +19,7 @@ _ATTENTION_DEPTH = 2 / 3
 
 
 class LoadedEvidence:
-    """Implements `fuse.policies.Evidence` for one request whose load has ended.
+    """Implements `fuse.policies.Evidence` for one request, each layer of whose load ends before a pass gets there.
 
     Chunks are shown whole, also where vLLM's prefix cache holds their start: what is chosen must not depend on it.
 
@@ -79,9 +79,11 @@ class LoadedEvidence:
     def deviation(self) -> torch.Tensor:
         start = self._load.job.start
         name = list(self._model.layers)[1]
-        reader = self._model.paged.reader(self._block_ids, start, self._context)
-        stale = reader.read_values(self._model.layers[name].kv_cache)
         fresh = self._model.values(name, [(start, self._context)], self._token_ids, self._block_ids)
+        # Read after the pass, which ends before it writes here, and before which nothing need have been loaded here.
+        stale = self._model.paged.reader(self._block_ids, start, self._context).read_values(
+            self._model.layers[name].kv_cache
+        )
         change = torch.zeros(self._context)
         change[start:] = (fresh.float() - stale.float()).square().sum((1, 2)).cpu()
         return self._model.ranks.mean(change)

@@ -68,8 +68,9 @@ class FuseReport:
     `load_s` runs from the load's start to its last byte in the paged cache: reading, decoding and re-rotation in
     threads, overlapped with other requests, and `write_s` of it on the worker's own thread. `decode_s` and `rotate_s`
     are what the loading threads spent on reading and decoding and on re-rotating, summed over threads. `select_s` is
-    the policy's choice, with the pass over the tail that a query-aware one makes. `declined_chunks` were faster to
-    compute than to load.
+    the policy's choice, with the pass over the tail that a query-aware one makes. Where a recompute began before its
+    load had ended, `select_s` and `recompute_s` count what it waited for. `declined_chunks` were faster to compute than
+    to load.
     """
 
     reused: int

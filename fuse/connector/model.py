@@ -1,7 +1,8 @@
 """The model inside the worker: its attention layers, its rotary table, its paged cache, and an extra forward pass."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,10 @@ from fuse.work import PrefillWork
 from store.chunk import Bits, KVDType, KVLayout
 
 _DTYPES = {torch.bfloat16: KVDType.BF16, torch.float16: KVDType.FP16, torch.float32: KVDType.FP32}
+
+
+_Inputs = tuple[torch.Tensor, ...]
+"""Query, key and value of one layer, each `[tokens, heads * head_dim]`."""
 
 
 class _LayerReached(Exception):
@@ -70,6 +75,14 @@ class PagedModel:
         width = torch.uint32 if self.dtype == torch.float32 else torch.uint16
         bits: Bits = tensor.view(width).numpy()
         return bits
+
+    def before_layers(self, call: Callable[[int], None]) -> AbstractContextManager[None]:
+        """Let passes `call` each layer's index before it attends, and before its queries or values are looked at."""
+
+        def reached(index: int, inputs: _Inputs) -> None:
+            call(index)
+
+        return self._hooked({name: partial(reached, index) for index, name in enumerate(self.layers)})
 
     def recompute(self, runs: Sequence[Run], token_ids: Sequence[int], block_ids: Sequence[int]) -> None:
         """Recompute the tokens of `runs` (sorted, disjoint) in place, each attending to all positions before it.
@@ -124,18 +137,33 @@ class PagedModel:
         names = list(self.layers)
         return next(iter(names[names.index(layer) + 1 :]), None)
 
-    @contextmanager
     def _watching(
         self, layers: Sequence[str], see: Callable[[str, torch.Tensor, torch.Tensor], None]
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Call `see(layer, query, value)` whenever one of `layers` is about to attend."""
 
-        def hook(name: str, arguments: tuple[torch.Tensor, ...]) -> None:
-            see(name, arguments[0], arguments[2])
+        def look(name: str, inputs: _Inputs) -> None:
+            see(name, inputs[0], inputs[2])
 
+        return self._hooked({name: partial(look, name) for name in layers})
+
+    def _ending_with(self, slots: torch.Tensor) -> AbstractContextManager[None]:
+        """End a pass over the tokens of `slots` with the last layer's K/V: nobody asks what comes of them."""
+        name, last = list(self.layers.items())[-1]
+
+        def write(inputs: _Inputs) -> None:
+            keys, values = (tensor.view(len(slots), -1, self.kv_layout.head_dim) for tensor in inputs[1:3])
+            self.write(last, keys, values, slots)
+            raise _LayerReached
+
+        return self._hooked({name: write})
+
+    @contextmanager
+    def _hooked(self, hooks: Mapping[str, Callable[[_Inputs], None]]) -> Iterator[None]:
+        """Call a layer's hook with query, key and value whenever it is about to attend; earlier blocks' hooks first."""
         handles = [
-            self.layers[name].register_forward_pre_hook(lambda _, arguments, name=name: hook(name, arguments))
-            for name in layers
+            self.layers[name].register_forward_pre_hook(lambda _, inputs, hook=hook: hook(inputs))
+            for name, hook in hooks.items()
         ]
         try:
             yield
@@ -153,22 +181,6 @@ class PagedModel:
         ids = torch.tensor([token_ids[position] for position in positions.tolist()], dtype=torch.int32)
         with suppress(_LayerReached), self._ending_with(slots):
             self._passes.run(common, ids.to(self.device), positions.to(self.device))
-
-    @contextmanager
-    def _ending_with(self, slots: torch.Tensor) -> Iterator[None]:
-        """End a pass over the tokens of `slots` with the last layer's K/V: nobody asks what comes of them."""
-        last = list(self.layers.values())[-1]
-
-        def write(_: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
-            keys, values = (tensor.view(len(slots), -1, self.kv_layout.head_dim) for tensor in arguments[1:3])
-            self.write(last, keys, values, slots)
-            raise _LayerReached
-
-        handle = last.register_forward_pre_hook(write)
-        try:
-            yield
-        finally:
-            handle.remove()
 
     def _attention_metadata(
         self, runs: Sequence[Run], positions: torch.Tensor, slots: torch.Tensor, block_ids: Sequence[int]

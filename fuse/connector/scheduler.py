@@ -20,8 +20,8 @@ class FuseScheduler:
     evict: takes blocks out of vLLM's prefix cache; the connector sets it.
 
     Life of a fused request: `matched_tokens` offers its whole context; once blocks are allocated (`allocated`) a load
-    job goes to the worker; when the load is done the request is scheduled again, with all its blocks, and
-    `build_metadata` adds the recompute job of that same step.
+    job goes to the worker; when the worker is ready to recompute, the request is scheduled again, with all its blocks,
+    and `build_metadata` adds the recompute job of that same step.
     """
 
     def __init__(self, fusable: bool = False) -> None:
@@ -46,7 +46,7 @@ class FuseScheduler:
         self._loading[request.request_id] = list(request.prompt_token_ids or ())
 
     def build_metadata(self, output: SchedulerOutput) -> FuseMetadata:
-        """Close the step's orders. A request being loaded that is scheduled again has been loaded."""
+        """Close the step's orders. A request being loaded that is scheduled again is ready to be recomputed."""
         metadata, self._pending = self._pending, FuseMetadata()
         for request_id, block_ids in _scheduled(output):
             token_ids = self._loading.pop(request_id, None)

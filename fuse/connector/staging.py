@@ -9,7 +9,12 @@ import torch
 
 
 class Staging(Protocol):
-    """Used by loading threads, except for `mark` and `used`, which are the worker thread's."""
+    """Used by loading threads, except for `mark` and `used`, which are the worker thread's.
+
+    beside: whether the device computes while loading threads work, instead of sharing their processor.
+    """
+
+    beside: bool
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return a host buffer to decode into."""
@@ -40,6 +45,8 @@ def staging_for(device: torch.device) -> Staging:
 class HostStaging:
     """The host is the device: what was decoded is in place."""
 
+    beside = False
+
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype)
 
@@ -63,6 +70,8 @@ class CudaStaging:
     torch keeps page-locked memory for the next load, and gives a buffer out again only when its copy has ended. Written
     after torch's notes on CUDA semantics; not run on a GPU yet.
     """
+
+    beside = True
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from vllm.logger import init_logger
 
 from fuse.connector.evidence import LoadedEvidence
+from fuse.connector.landing import Landing
 from fuse.connector.loader import Load
 from fuse.connector.metadata import FuseMetadata, FuseReport, LoadJob, RecomputeJob
 from fuse.connector.model import PagedModel
@@ -24,29 +24,33 @@ from store.tiered import TieredStore
 logger = init_logger(__name__)
 
 _IDLE_WAIT_S = 0.1
+_LOOK_S = 0.002
+_AHEAD_S = 0.02
+"""The most that a request which arrives meanwhile may have to wait for a load that was not awaited."""
 _KEPT = 1024
 """Reports that nobody has asked for, and choices, of the latest requests."""
 _TELLING_TOKENS = 128
 _TELLING_CHANGE = 0.25
 
 
-@dataclass
-class _Loading:
-    """A load in progress: `layer` is the next one to write."""
+@dataclass(frozen=True)
+class _Fused:
+    """What was `chosen`, what the load could not give, and all `runs` that were recomputed; seconds of both parts."""
 
-    load: Load
-    slots: torch.Tensor
-    skip: int
-    layer: int = 0
-    write_s: float = 0.0
-    load_s: float = 0.0
+    chosen: list[Run]
+    missing: list[Run]
+    runs: list[Run]
+    select_s: float
+    recompute_s: float
 
 
 class FuseWorker:
     """Executes the scheduler's jobs. Everything but reading, decoding and encoding runs on the worker's own thread.
 
     Step order: `begin_step` (before the forward pass), the forward pass, `end_step`. Recomputes run in `begin_step`, so
-    that the tail computed in the same step attends to finished K/V.
+    that the tail computed in the same step attends to finished K/V. A recompute awaits each layer of its load before it
+    gets there; only where the device computes beside the loading threads does it begin before the load has ended, and
+    only while no other request is running.
     """
 
     def __init__(self, model: PagedModel, store: TieredStore, threads: int) -> None:
@@ -54,8 +58,8 @@ class FuseWorker:
         self._store = store
         self._saver = Saver(model, store)
         self._pool = ThreadPoolExecutor(threads, "kvfuse-load", initializer=core_by_turn())
-        self._loading: dict[str, _Loading] = {}
-        self._loaded: dict[str, _Loading] = {}
+        self._loading: dict[str, Landing] = {}
+        self._loaded: dict[str, Landing] = {}
         self._dropped: set[str] = set()
         self._told_speed = 0.0
         self._received: set[str] = set()
@@ -79,12 +83,14 @@ class FuseWorker:
 
         For all of them: a write in between would take the cores from the threads that are loading.
         """
+        early = idle and self._model.staging.beside
         if idle:
-            wait([layer for loading in self._loading.values() for layer in loading.load.layers], _IDLE_WAIT_S)
-        for request_id, loading in list(self._loading.items()):
-            self._advance(loading)
-            if loading.layer == len(self._model.layers):
-                self._finish(request_id, loading)
+            layers = [layer for landing in self._loading.values() for layer in landing.load.layers]
+            wait(layers, _LOOK_S if early else _IDLE_WAIT_S)
+        for request_id, landing in list(self._loading.items()):
+            landing.advance()
+            if landing.landed or (early and landing.seconds_left() < _AHEAD_S and request_id not in self._dropped):
+                self._receive(request_id, landing)
 
     def take_finished(self) -> tuple[set[str], set[str]]:
         """Return the requests whose (saves, loads) ended since the last call."""
@@ -109,71 +115,50 @@ class FuseWorker:
         self._store.close()
 
     def _start(self, job: LoadJob) -> None:
-        load = Load(job, self._model, self._store, self._pool)
-        skip = int((load.positions < job.start).sum())
-        slots = self._model.slots(job.block_ids, load.positions[skip:])
-        self._loading[job.request_id] = _Loading(load, slots, skip)
+        self._loading[job.request_id] = Landing(Load(job, self._model, self._store, self._pool), self._model)
 
-    def _advance(self, loading: _Loading) -> None:
-        layers = list(self._model.layers.values())
-        for index in range(loading.layer, len(layers)):
-            future = loading.load.layers[index]
-            if not future.done():
-                return
-            if (kv := future.result()) is not None and len(loading.slots):
-                started = time.perf_counter()
-                self._model.write(layers[index], kv[0][loading.skip :], kv[1][loading.skip :], loading.slots)
-                loading.write_s += time.perf_counter() - started
-            loading.layer = index + 1
-
-    def _finish(self, request_id: str, loading: _Loading) -> None:
-        loading.load.close()
-        loading.load_s = time.perf_counter() - loading.load.started
+    def _receive(self, request_id: str, landing: Landing) -> None:
         del self._loading[request_id]
         self._received.add(request_id)
         if request_id in self._dropped:
             self._dropped.discard(request_id)
         else:
-            self._loaded[request_id] = loading
+            self._loaded[request_id] = landing
 
     def _drop(self, request_id: str) -> None:
         """Forget an aborted request. A load in flight still ends first: its blocks are freed when it has."""
-        if self._loaded.pop(request_id, None) is None:
+        if (landing := self._loaded.pop(request_id, None)) is not None:
+            landing.close()
+        else:
             self._dropped.add(request_id)
 
     def _recompute(self, job: RecomputeJob) -> None:
-        loading = self._loaded.pop(job.request_id)
-        load, plan = loading.load, loading.load.job.plan
+        landing = self._loaded.pop(job.request_id)
+        landed = landing.landed
+        fused = self._fuse(landing, job)
+        landing.load.agree()
+        if landing.load.missing() != fused.missing:
+            # A layer that came later was damaged, and what was recomputed before it has attended to that.
+            fused = self._fuse(landing, job, fused.runs)
+        if landed:
+            self._tell_speed(count_positions(fused.runs), fused.recompute_s)
+        self._file_report(landing, fused)
+
+    def _fuse(self, landing: Landing, job: RecomputeJob, before: Sequence[Run] = ()) -> _Fused:
+        """Choose and recompute, with the runs of an attempt `before`; the load has landed when this returns."""
+        load = landing.load
         load.agree()
         missing = load.missing()
         evidence = LoadedEvidence(self._model, load, job.token_ids, job.block_ids)
         started = time.perf_counter()
-        chosen = clip_runs(self._choose(load.job, evidence), load.job.start, plan.context_tokens)
-        selected = time.perf_counter()
-        runs = merge_runs([*chosen, *(run for run in missing if not evidence.computed or _behind(run, chosen))])
-        self._model.recompute(runs, job.token_ids, job.block_ids)
-        ended = time.perf_counter()
-        computed = count_positions(missing)
-        decode_s, rotate_s = load.thread_seconds()
-        self._tell_speed(count_positions(runs), ended - selected)
-        recomputed = count_positions(merge_runs([*missing, *chosen])) - computed
-        self._file_report(
-            load.job.tag,
-            FuseReport(
-                reused=plan.context_tokens - load.job.start - computed - recomputed,
-                recomputed=recomputed,
-                computed=computed,
-                cached=load.job.start,
-                missed_chunks=load.missed_chunks(),
-                declined_chunks=load.declined,
-                load_s=loading.load_s,
-                decode_s=decode_s,
-                rotate_s=rotate_s,
-                write_s=loading.write_s,
-                select_s=selected - started,
-                recompute_s=ended - selected,
-            ),
-        )
+        with self._model.before_layers(landing.reach):
+            chosen = clip_runs(self._choose(load.job, evidence), load.job.start, load.job.plan.context_tokens)
+            selected = time.perf_counter()
+            chosen = merge_runs([*chosen, *before])
+            runs = merge_runs([*chosen, *(run for run in missing if not evidence.computed or _behind(run, chosen))])
+            self._model.recompute(runs, job.token_ids, job.block_ids)
+            landing.finish()
+        return _Fused(chosen, missing, runs, selected - started, time.perf_counter() - selected)
 
     def _choose(self, job: LoadJob, evidence: LoadedEvidence) -> list[Run]:
         """Choose once for a fused context, so that the part of it that is not cached is what it was.
@@ -195,8 +180,25 @@ class FuseWorker:
             self._told_speed = speed
             self._store.tell_prefill_speed(speed)
 
-    def _file_report(self, tag: str, report: FuseReport) -> None:
-        self._reports[tag] = report
+    def _file_report(self, landing: Landing, fused: _Fused) -> None:
+        load, job = landing.load, landing.load.job
+        computed = count_positions(fused.missing)
+        recomputed = count_positions(merge_runs([*fused.missing, *fused.chosen])) - computed
+        decode_s, rotate_s = load.thread_seconds()
+        self._reports[job.tag] = FuseReport(
+            reused=job.plan.context_tokens - job.start - computed - recomputed,
+            recomputed=recomputed,
+            computed=computed,
+            cached=job.start,
+            missed_chunks=load.missed_chunks(),
+            declined_chunks=load.declined,
+            load_s=landing.load_s,
+            decode_s=decode_s,
+            rotate_s=rotate_s,
+            write_s=landing.write_s,
+            select_s=fused.select_s,
+            recompute_s=fused.recompute_s,
+        )
         _forget_oldest(self._reports)
 
 

@@ -12,6 +12,13 @@ from typing import Any
 
 from app.engine_local import LocalEngine, engine_arguments
 from app.engine_values import EngineConfig
+from fuse.connector.staging import HostStaging
+
+
+class Beside(HostStaging):
+    """Lets recomputes begin before their loads have ended, as on a device that computes beside the loading threads."""
+
+    beside = True
 
 
 class InlineEngine(LocalEngine):

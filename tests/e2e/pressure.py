@@ -20,7 +20,7 @@ from fuse.scheme import SaveStep
 from store.config import StoreConfig
 from store.keys import chunk_key
 from tests.e2e.gate import PASSAGES
-from tests.e2e.inline import InlineEngine
+from tests.e2e.inline import Beside, InlineEngine
 from tests.e2e.models import TinyModel
 
 BLOCKS = 11
@@ -57,13 +57,16 @@ class Pressure:
     left: list[str] = field(default_factory=list)
 
 
-def press(folder: Path, tokenizer: Path) -> Pressure:
-    """Make a model, start an engine with a small cache in this process, and crowd it. Once a process."""
+def press(folder: Path, tokenizer: Path, beside: bool) -> Pressure:
+    """Make a model, start an engine with a small cache in this process, and crowd it. Once a process.
+
+    beside: whether recomputes may begin before their loads have ended.
+    """
     TinyModel("llama", "llama").write(folder / "model", tokenizer)
-    return asyncio.run(_press(folder))
+    return asyncio.run(_press(folder, beside))
 
 
-async def _press(folder: Path) -> Pressure:
+async def _press(folder: Path, beside: bool) -> Pressure:
     # In float32 the rounding of another batch does not change which token is likeliest.
     language = Language.load(folder / "model", "float32", passes=1)
     connector = FuseConfig(StoreConfig(folder / "memory", folder / "disk", codec="raw")).to_extra_config()
@@ -71,6 +74,8 @@ async def _press(folder: Path) -> Pressure:
     engine = InlineEngine(config, {})
     await engine.start()
     assert engine.fusable, engine.refusal
+    if beside:
+        get_kv_transfer_group().attached._model.staging = Beside()
     return await _Crowd(engine, language, folder).run()
 
 

@@ -15,10 +15,10 @@ ROUNDING = 0.02
 """float32, in batches of other shapes."""
 
 
-@pytest.fixture(scope="module")
-def pressure(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pressure:
+@pytest.fixture(scope="module", params=[False, True], ids=["load-first", "load-beside"])
+def pressure(request: pytest.FixtureRequest, model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pressure:
     with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as processes:
-        return processes.submit(press, tmp_path_factory.mktemp("pressure"), model_dir).result()
+        return processes.submit(press, tmp_path_factory.mktemp("pressure"), model_dir, request.param).result()
 
 
 def agreement(first: Answer, second: Answer) -> tuple[int, float]:
