@@ -1,7 +1,8 @@
 """The gate: each model proves itself before it is served fused, and what cannot be fused says why.
 
 Models whose engine does not start at all with a connector on this build have nothing to gate and are not listed:
-hybrid SSM models (vLLM refuses them without its hybrid cache manager), and MLA (no CPU backend).
+hybrid SSM models (vLLM refuses them without its hybrid cache manager), and MLA (no CPU backend). M-RoPE is refused by
+its flag alone: vLLM serves it for multimodal models only.
 """
 
 import multiprocessing
