@@ -81,7 +81,7 @@ class Load:
         return [source for source in self._sources if source.span not in self._failed]
 
     def agree(self) -> None:
-        """Leave what is not usable on every rank. Once every layer is done everywhere, before anything is computed."""
+        """Leave what is not usable on every rank: before anything is computed, and once every layer is done."""
         spans = list(self.job.plan.spans())
         usable = {source.span for source in self.usable()}
         kept = self._model.ranks.common([span in usable for span in spans])

@@ -25,6 +25,7 @@ logger = init_logger(__name__)
 
 _IDLE_WAIT_S = 0.1
 _LOOK_S = 0.002
+"""How often to see whether a load is about to end."""
 _AHEAD_S = 0.02
 """The most that a request which arrives meanwhile may have to wait for a load that was not awaited."""
 _KEPT = 1024
