@@ -22,7 +22,6 @@ from store.chunk import Bits, KVDType, KVLayout
 
 _DTYPES = {torch.bfloat16: KVDType.BF16, torch.float16: KVDType.FP16, torch.float32: KVDType.FP32}
 
-
 _Inputs = tuple[torch.Tensor, ...]
 """Query, key and value of one layer, each `[tokens, heads * head_dim]`."""
 
@@ -160,7 +159,7 @@ class PagedModel:
 
     @contextmanager
     def _hooked(self, hooks: Mapping[str, Callable[[_Inputs], None]]) -> Iterator[None]:
-        """Call a layer's hook with query, key and value whenever it is about to attend; earlier blocks' hooks first."""
+        """Call a layer's hook whenever it is about to attend; hooks of an enclosing block are called first."""
         handles = [
             self.layers[name].register_forward_pre_hook(lambda _, inputs, hook=hook: hook(inputs))
             for name, hook in hooks.items()
