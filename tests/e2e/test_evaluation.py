@@ -193,8 +193,8 @@ async def test_a_run_killed_in_the_middle_and_resumed_equals_an_unbroken_one(kvf
     assert engine
     assert not alive, "the engine outlived the run"
     assert 0 < len(finished(out)) < 3
-    for folder in (out, left_alone):
-        process = await asyncio.create_subprocess_exec(*command, str(folder))
+    resumed, unbroken = [await asyncio.create_subprocess_exec(*command, str(folder)) for folder in (out, left_alone)]
+    for process in (resumed, unbroken):
         assert await process.wait() == EXIT_GATE  # measured to its end, then judged by --fail-if
     broken, whole = (list(ResultFile(folder / "results.jsonl").read()) for folder in (out, left_alone))
     assert [measured(record) for record in broken] == [measured(record) for record in whole]
