@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from app.engine_values import EngineError
 from app.ingest import Ingestor
 from cascade.catalog import Catalog
 from cascade.changes import SourceFile
@@ -179,7 +180,7 @@ class Batch:
                 yield Failure(self._paths[document.id], document.error or "")
 
     async def _add(self, file: BatchFile) -> bool:
-        """Add a file, unless it is known; whether that means work."""
+        """Add a file, unless it is known; whether that means work. A known one gets back what the store has lost."""
         try:
             source = await asyncio.to_thread(file.source)
             document = await self._known(source)
@@ -188,7 +189,9 @@ class Batch:
                 content = await asyncio.to_thread(file.path.read_bytes)
                 retry = self._options.retry_failed
                 document = (await self._ingestor.add(file.name, content, source, retry=retry)).document
-        except (DocumentError, OSError) as error:
+            if document.stage is Stage.READY:
+                await self._ingestor.complete(document.id)
+        except (DocumentError, EngineError, OSError) as error:
             self._refused.append(Failure(str(file.path), str(error)))
             return False
         self._paths[document.id] = str(file.path)

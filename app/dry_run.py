@@ -29,6 +29,7 @@ class Action(StrEnum):
     ADD = "add"
     CHANGE = "change"
     RESUME = "resume"  # added already, not yet ready
+    RESTORE = "restore"  # ready, but the store has lost some of its chunks
     SKIP = "skip"
     KNOWN_FAILURE = "known failure"
     REFUSE = "refuse"
@@ -115,21 +116,22 @@ class _Planner:
         try:
             source = file.source()
             if self._catalog is not None and self._options.resume and (found := await self._catalog.known(source)):
-                return self._known(file, found)
+                return await self._known(self._catalog, file, found)
             content = file.path.read_bytes()
             if self._catalog is not None and (found := await self._catalog.find(content)):
-                return self._known(file, found)
+                return await self._known(self._catalog, file, found)
             old = await self._catalog.held(source.path) if self._catalog is not None else None
             passages = self._passages(file, content, old, await self._old_passages(old))
         except (DocumentError, OSError) as error:
             return PlannedFile(str(file.path), Action.REFUSE, str(error))
         return self._counted(PlannedFile(str(file.path), Action.CHANGE if old else Action.ADD), passages)
 
-    def _known(self, file: BatchFile, document: Document) -> PlannedFile:
+    async def _known(self, catalog: Catalog, file: BatchFile, document: Document) -> PlannedFile:
         """A file whose content is in the catalogue."""
         planned = PlannedFile(str(file.path), Action.SKIP, passages=document.passages, tokens=document.tokens)
         if document.stage is Stage.READY:
-            return planned
+            counted = self._counted(planned, await catalog.document_passages(document.id))
+            return replace(counted, action=Action.RESTORE) if counted.passages_missing else counted
         if document.stage is Stage.FAILED and not self._options.retry_failed:
             return replace(planned, action=Action.KNOWN_FAILURE, reason=document.error or "")
         content = file.path.read_bytes()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from app.bank import KVBank
-from app.engine_values import Saved
+from app.engine_values import EngineError, Saved
 from app.telemetry import INGESTED_DOCUMENTS, INGESTED_TOKENS
 from cascade.catalog import Added, AddResult, Catalog
 from cascade.changes import SourceFile
@@ -138,6 +138,17 @@ class Ingestor:
     async def idle(self) -> None:
         """Wait until every queued document is ready or failed."""
         await self._queue.join()
+
+    async def complete(self, document_id: str) -> None:
+        """Store again the chunks of a ready document that the store has lost.
+
+        Raises:
+            EngineError: they could not be stored.
+        """
+        try:
+            await self._bank.store_missing(await self._catalog.document_passages(document_id), lambda: None)
+        except ExceptionGroup as errors:
+            raise EngineError(f"lost chunks could not be stored again: {_reason(errors)}") from errors
 
     def restore(self, passages: Sequence[Passage]) -> None:
         """Store again, in the background, the chunks of `passages` that the store has lost."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.batch import BatchFile, BatchOptions, Pace, find_files
+from app.engine_values import EngineError
 from cascade.types import Stage
 from tests.app import batch_child
 
@@ -101,6 +102,33 @@ async def test_known_failures_are_left_alone_unless_the_file_changes(home: Path,
     assert (retried.unchanged, retried.failed) == (0, first.failed)
     write(folder, blank="Text at last.")
     assert (await batch_child.run(home, folder, 0)).failed == ()
+
+
+async def test_chunks_that_the_store_has_lost_are_stored_again(home: Path, folder: Path) -> None:
+    write(folder, a="Some text.", b="Other text.")
+    await batch_child.run(home, folder, 0)
+    assert (await batch_child.run(home, folder, 0)).raw_bytes == 0
+    lost, kept = sorted((home / "chunks").iterdir())
+    lost.unlink()
+    summary = await batch_child.run(home, folder, 0)
+    assert (summary.unchanged, summary.failed) == (2, ())
+    assert summary.raw_bytes > 0
+    assert (home / "computed").read_text().split()[2:] == [lost.name]
+    assert kept.exists()
+
+
+async def test_chunks_that_cannot_be_stored_again_are_a_failure_with_its_reason(
+    home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*arguments: object) -> None:
+        raise ExceptionGroup("", [EngineError("the disk is full")])
+
+    write(folder, a="Some text.")
+    await batch_child.run(home, folder, 0)
+    monkeypatch.setattr(batch_child.SlowBank, "store_missing", refuse)
+    (failure,) = (await batch_child.run(home, folder, 0)).failed
+    assert failure.path.endswith("a.txt")
+    assert failure.reason == "lost chunks could not be stored again: the disk is full"
 
 
 async def test_a_changed_file_takes_the_place_of_what_it_held(home: Path, folder: Path) -> None:

@@ -79,12 +79,14 @@ async def test_a_later_run_is_foretold_from_the_catalogue(settings: Settings, fo
     (folder / "copy.txt").write_text(FERRY)
     plan = await planned(settings, folder)
     assert actions(plan) == {
-        "same": Action.SKIP,
-        "copy": Action.SKIP,
+        "same": Action.RESTORE,
+        "copy": Action.RESTORE,
         "changed": Action.CHANGE,
         "torn": Action.KNOWN_FAILURE,
         "waiting": Action.ADD,
     }
+    same = next(file for file in plan.files if Path(file.path).stem == "same")
+    assert same.passages_missing == same.passages == 2, "it is ready, and its chunks are not in the store"
     assert "known failure: " in plan.describe()
     assert "is torn" in plan.describe()
     assert actions(await planned(settings, folder, retry_failed=True))["torn"] is Action.RESUME
@@ -95,4 +97,4 @@ async def test_another_models_catalogue_counts_for_nothing(settings: Settings, f
     await take_in(settings, BatchFile(folder / "ferry.txt", "ferry.txt"))
     other = settings.model_copy(update={"tenant_salt": "other"})
     assert actions(await planned(other, folder)) == {"ferry": Action.ADD}
-    assert actions(await planned(settings, folder)) == {"ferry": Action.SKIP}
+    assert actions(await planned(settings, folder)) == {"ferry": Action.RESTORE}

@@ -17,6 +17,7 @@ from app.config import Settings, load_settings
 from app.dry_run import Action, plan_batch
 from app.jobs import running
 from app.service import KvfuseService
+from store.keys import ChunkKey
 from store.tiers.directory import SUFFIX
 
 pytestmark = pytest.mark.e2e
@@ -108,6 +109,12 @@ async def test_a_killed_run_is_resumed_and_deleting_leaves_nothing(settings: Set
         assert len(own) == len(selfcheck._TEXTS) + 1, "of no passage are only the gate's texts and the usual head"
         plan = await plan_batch(settings, files, BatchOptions())
         assert Counter(file.action for file in plan.files) == {Action.SKIP: 10, Action.KNOWN_FAILURE: 1}
+        service.store.delete(ChunkKey(keys[0]))
+        plan = await plan_batch(settings, files, BatchOptions())
+        assert sum(file.passages_missing for file in plan.files if file.action is Action.RESTORE) > 0
+        again = await Batch(service.ingestor, service.catalog, BatchOptions()).run(files)
+        assert (again.documents, again.raw_bytes > 0) == (10, True)
+        assert chunks(settings) == own | set(keys)
         await delete_all(service, keys)
         assert chunks(settings) == own
         assert rows(settings, "SELECT chunk_key FROM orphans") == []
