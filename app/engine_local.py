@@ -26,7 +26,8 @@ _SPINS = 10_000
 """How often OpenMP's threads look for more work before they sleep: enough to be there for a pass's next operation.
 
 libgomp's own 300,000 (milliseconds) keep the cores from the loading threads and the engine core: over 2,063 tokens
-`hybrid` 10 % then takes 0.26 to 0.27 s, with these 0.25 (2 cores)."""
+`hybrid` 10 % then takes 0.26 to 0.27 s, with these 0.25 (2 cores).
+"""
 
 
 class _NotRunning:
