@@ -80,10 +80,9 @@ class LoadedEvidence:
         start = self._load.job.start
         name = list(self._model.layers)[1]
         fresh = self._model.values(name, [(start, self._context)], self._token_ids, self._block_ids)
-        # Read after the pass, which ends before it writes here, and before which nothing need have been loaded here.
-        stale = self._model.paged.reader(self._block_ids, start, self._context).read_values(
-            self._model.layers[name].kv_cache
-        )
+        # Read after the pass: it lets the layer be loaded, and ends before it writes there.
+        reader = self._model.paged.reader(self._block_ids, start, self._context)
+        stale = reader.read_values(self._model.layers[name].kv_cache)
         change = torch.zeros(self._context)
         change[start:] = (fresh.float() - stale.float()).square().sum((1, 2)).cpu()
         return self._model.ranks.mean(change)

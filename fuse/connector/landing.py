@@ -1,6 +1,7 @@
 """A load's way into the paged cache: layers are written in forward order, when they are ready or when one is due."""
 
 import time
+from contextlib import AbstractContextManager
 
 from fuse.connector.loader import Load
 from fuse.connector.model import PagedModel
@@ -42,6 +43,10 @@ class Landing:
         """Write the layers up to this one, waiting for those that are not ready."""
         while self._next <= layer:
             self._write()
+
+    def awaited(self) -> AbstractContextManager[None]:
+        """Let passes reach each layer that is not written yet before they use it."""
+        return self._model.before_layers(self._next, self.reach)
 
     def finish(self) -> None:
         """Write all that is missing, waiting for it."""

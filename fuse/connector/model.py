@@ -75,13 +75,14 @@ class PagedModel:
         bits: Bits = tensor.view(width).numpy()
         return bits
 
-    def before_layers(self, call: Callable[[int], None]) -> AbstractContextManager[None]:
-        """Let passes `call` each layer's index before it attends, and before its queries or values are looked at."""
+    def before_layers(self, first: int, call: Callable[[int], None]) -> AbstractContextManager[None]:
+        """Let passes `call` each layer's index, from `first` on, before it attends and before it is looked at."""
 
         def reached(index: int, inputs: _Inputs) -> None:
             call(index)
 
-        return self._hooked({name: partial(reached, index) for index, name in enumerate(self.layers)})
+        names = list(self.layers)
+        return self._hooked({names[index]: partial(reached, index) for index in range(first, len(names))})
 
     def recompute(self, runs: Sequence[Run], token_ids: Sequence[int], block_ids: Sequence[int]) -> None:
         """Recompute the tokens of `runs` (sorted, disjoint) in place, each attending to all positions before it.

@@ -152,7 +152,7 @@ class FuseWorker:
         missing = load.missing()
         evidence = LoadedEvidence(self._model, load, job.token_ids, job.block_ids)
         started = time.perf_counter()
-        with self._model.before_layers(landing.reach):
+        with landing.awaited():
             chosen = clip_runs(self._choose(load.job, evidence), load.job.start, load.job.plan.context_tokens)
             selected = time.perf_counter()
             chosen = merge_runs([*chosen, *before])
