@@ -116,29 +116,29 @@ class _Planner:
         try:
             source = file.source()
             if self._catalog is not None and self._options.resume and (found := await self._catalog.known(source)):
-                return await self._known(self._catalog, file, found)
+                return await self._known(file, found)
             content = file.path.read_bytes()
             if self._catalog is not None and (found := await self._catalog.find(content)):
-                return await self._known(self._catalog, file, found)
+                return await self._known(file, found)
             old = await self._catalog.held(source.path) if self._catalog is not None else None
-            passages = self._passages(file, content, old, await self._old_passages(old))
+            passages = self._passages(file, content, old, await self._stored_passages(old))
         except (DocumentError, OSError) as error:
             return PlannedFile(str(file.path), Action.REFUSE, str(error))
         return self._counted(PlannedFile(str(file.path), Action.CHANGE if old else Action.ADD), passages)
 
-    async def _known(self, catalog: Catalog, file: BatchFile, document: Document) -> PlannedFile:
+    async def _known(self, file: BatchFile, document: Document) -> PlannedFile:
         """A file whose content is in the catalogue."""
         planned = PlannedFile(str(file.path), Action.SKIP, passages=document.passages, tokens=document.tokens)
         if document.stage is Stage.READY:
-            counted = self._counted(planned, await catalog.document_passages(document.id))
+            counted = self._counted(planned, await self._stored_passages(document))
             return replace(counted, action=Action.RESTORE) if counted.passages_missing else counted
         if document.stage is Stage.FAILED and not self._options.retry_failed:
             return replace(planned, action=Action.KNOWN_FAILURE, reason=document.error or "")
         content = file.path.read_bytes()
         return self._counted(replace(planned, action=Action.RESUME), self._passages(file, content, document, ()))
 
-    async def _old_passages(self, old: Document | None) -> Sequence[Passage]:
-        return () if old is None or self._catalog is None else await self._catalog.document_passages(old.id)
+    async def _stored_passages(self, document: Document | None) -> Sequence[Passage]:
+        return () if document is None or self._catalog is None else await self._catalog.document_passages(document.id)
 
     def _passages(
         self, file: BatchFile, content: bytes, old: Document | None, kept: Sequence[Passage]

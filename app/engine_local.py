@@ -147,8 +147,9 @@ def engine_arguments(config: EngineConfig) -> "AsyncEngineArgs":
 def _on_this_platform(config: EngineConfig) -> EngineConfig:
     from vllm.platforms import current_platform
 
-    config = config.on(cpu=current_platform.is_cpu())
-    if current_platform.is_cpu():
+    cpu = current_platform.is_cpu()
+    config = config.on(cpu)
+    if cpu:
         os.environ.setdefault("GOMP_SPINCOUNT", str(_SPINS))
     if config.enforce_eager:
         # vLLM's sampler compiles one small function even then, which takes 20 s when log-probabilities are first
