@@ -5,14 +5,24 @@ are taken by whoever waits for an output.
 """
 
 import asyncio
+import multiprocessing
 import os
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, TypeVar
 
 from app.engine_local import LocalEngine, engine_arguments
 from app.engine_values import EngineConfig
 from fuse.connector.staging import HostStaging
+
+Result = TypeVar("Result")
+
+
+def run_once(work: Callable[..., Result], *arguments: Any) -> Result:
+    """Call `work` in a new process, as there is at most one engine a process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as processes:
+        return processes.submit(work, *arguments).result()
 
 
 class Beside(HostStaging):

@@ -125,3 +125,10 @@ def largest_difference(first: Mapping[int, float], second: Mapping[int, float]) 
     both = first.keys() & second.keys()
     assert len(both) >= 15, "the two distributions rank different tokens"
     return max(abs(first[token] - second[token]) for token in both)
+
+
+def replace_file(file: Path, data: bytes | bytearray) -> None:
+    """Write another file in place of `file`, as a broken disk or copy would leave it; readers keep their map."""
+    scratch = file.with_suffix(".damage")
+    scratch.write_bytes(data)
+    scratch.replace(file)

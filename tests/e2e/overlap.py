@@ -16,7 +16,7 @@ from fuse.connector.landing import Landing
 from fuse.connector.loader import Load
 from store.config import StoreConfig
 from tests.e2e.inline import Beside, InlineEngine
-from tests.e2e.lab import FACTS, Answer, Lab, engine_config
+from tests.e2e.lab import FACTS, Answer, Lab, engine_config, replace_file
 from tests.e2e.models import TinyModel
 
 POLICIES: Mapping[str, Mapping[str, float]] = {
@@ -104,8 +104,7 @@ def _held() -> Iterator[list[int]]:
 
 
 def _damage_the_last_layer(file: Path) -> None:
-    """Flip a bit near the end; the file is replaced, so that its readers keep what they have."""
+    """Flip a bit near the end."""
     data = bytearray(file.read_bytes())
     data[-1000] ^= 0x10
-    file.unlink()
-    file.write_bytes(data)
+    replace_file(file, data)

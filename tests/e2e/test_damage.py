@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.lab import ANSWER, FACTS, Lab, largest_difference
+from tests.e2e.lab import ANSWER, FACTS, Lab, largest_difference, replace_file
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
@@ -13,21 +13,21 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 def flip_a_bit(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[len(data) * 3 // 4] ^= 0x10
-    _replace(file, data)
+    replace_file(file, data)
 
 
 def flip_a_header_bit(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[40] ^= 0x01
-    _replace(file, data)
+    replace_file(file, data)
 
 
 def truncate(file: Path) -> None:
-    _replace(file, file.read_bytes()[: file.stat().st_size // 2])
+    replace_file(file, file.read_bytes()[: file.stat().st_size // 2])
 
 
 def empty(file: Path) -> None:
-    _replace(file, b"")
+    replace_file(file, b"")
 
 
 def remove(file: Path) -> None:
@@ -74,10 +74,3 @@ async def test_every_chunk_lost_equals_an_ordinary_prefill(lab: Lab) -> None:
     assert answer.report["missed_chunks"] == len(passages)
     assert largest_difference((await lab.ask(prompt)).first, answer.first) <= 0.02
     await lab.save(FACTS)
-
-
-def _replace(file: Path, data: bytes | bytearray) -> None:
-    """Write another file in place of `file`, as a broken disk or copy would leave it; readers keep their map."""
-    scratch = file.with_suffix(".damage")
-    scratch.write_bytes(data)
-    scratch.replace(file)

@@ -8,12 +8,12 @@ its flag alone: vLLM serves it for multimodal models only.
 import multiprocessing
 import re
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.gate import Examination, examine
+from tests.e2e.inline import run_once
 from tests.e2e.models import TinyModel
 
 pytestmark = pytest.mark.e2e
@@ -74,8 +74,7 @@ def examined(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
     context.set_forkserver_preload(["vllm.entrypoints.llm", "vllm.v1.engine.llm_engine", "transformers.modeling_utils"])
 
     def run(tiny: TinyModel) -> Examination:
-        with ProcessPoolExecutor(1, context) as processes:
-            return processes.submit(examine, tiny, tmp_path_factory.mktemp(tiny.name), model_dir).result()
+        return run_once(examine, tiny, tmp_path_factory.mktemp(tiny.name), model_dir)
 
     return run
 

@@ -1,11 +1,10 @@
 """A recompute that begins while its chunks are still being loaded does what one behind the load does."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.inline import run_once
 from tests.e2e.overlap import POLICIES, Overlap, overlap
 
 pytestmark = pytest.mark.e2e
@@ -13,8 +12,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def found(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Overlap:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as processes:
-        return processes.submit(overlap, tmp_path_factory.mktemp("overlap"), model_dir).result()
+    return run_once(overlap, tmp_path_factory.mktemp("overlap"), model_dir)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

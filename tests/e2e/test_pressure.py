@@ -1,12 +1,11 @@
 """A cache too small for its requests, and requests that go away: answers stay the same, nothing is left behind."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from app.selfcheck import total_variation
+from tests.e2e.inline import run_once
 from tests.e2e.pressure import ANSWER_TOKENS, BLOCKS, DEADLINES_S, Answer, Pressure, press
 
 pytestmark = pytest.mark.e2e
@@ -17,8 +16,7 @@ ROUNDING = 0.02
 
 @pytest.fixture(scope="module", params=[False, True], ids=["load-first", "load-beside"])
 def pressure(request: pytest.FixtureRequest, model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pressure:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as processes:
-        return processes.submit(press, tmp_path_factory.mktemp("pressure"), model_dir, request.param).result()
+    return run_once(press, tmp_path_factory.mktemp("pressure"), model_dir, request.param)
 
 
 def agreement(first: Answer, second: Answer) -> tuple[int, float]:

@@ -2,10 +2,7 @@
 
 import json
 import math
-import os
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +10,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from app.eval import metrics
 from app.eval.bootstrap import bootstrap, paired_difference
+from tests.fresh import run_fresh
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,8 @@ def test_ranking_by_hand() -> None:
 
 
 REFERENCE = """
-import json, sys
+import json, os, sys
+os.environ["NUMBA_DISABLE_JIT"] = "1"
 from ranx import Qrels, Run, evaluate
 
 cases = json.loads(sys.argv[1])
@@ -101,10 +100,8 @@ def test_rankings_equal_the_reference_package() -> None:
     rng = random.Random(11)
     items = [f"d{number}" for number in range(12)]
     cases = [(rng.sample(items, 8), rng.sample(items, rng.randint(1, 4))) for _ in range(30)]
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-c", REFERENCE, json.dumps(cases)]
-    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    for (ranking, relevant), expected in zip(cases, json.loads(output), strict=True):
+    reference = json.loads(run_fresh(REFERENCE, json.dumps(cases)).stdout)
+    for (ranking, relevant), expected in zip(cases, reference, strict=True):
         found = (
             metrics.recall_at(ranking, set(relevant), 3),
             metrics.reciprocal_rank(ranking, set(relevant)),

@@ -9,7 +9,7 @@ import pytest
 from store.errors import TierFull
 from store.keys import chunk_key
 from store.tiers.directory import DirectoryTier
-from tests.store.fresh import run_fresh
+from tests.fresh import run_fresh
 
 KEY = chunk_key("f" * 64, "", [1])
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.store.fresh import run_fresh
+from tests.fresh import run_fresh
 
 ENCODING = (
     "import numpy as np\nfrom store.codecs.planes import BytePlanes\nfrom store.deflate import SoftwareDeflate\n"

@@ -15,7 +15,7 @@ from store.errors import CorruptBlob, QatUnavailable
 from store.member import STREAM_BYTES
 from store.qatzip import QatDeflate, open_deflate
 from store.qatzip_abi import Outcome, outcome
-from tests.store.fresh import run_fresh
+from tests.fresh import run_fresh
 
 DATA = os.urandom(STREAM_BYTES)
 SWITCHES = ("init", "setup", "compress", "decompress", "hw", "busy", "software", "short", "end", "garbage", "fill")
