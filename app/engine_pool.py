@@ -6,7 +6,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from app.engine import Engine
@@ -14,6 +14,7 @@ from app.engine_remote import RemoteEngine
 from app.engine_values import EngineDown, EngineError, Generated, Sampling, Saved
 from app.errors import NotReady
 from app.selfcheck import SelfCheck
+from app.unfinished import Decode, Unfinished
 from fuse.plan import FusePlan
 from fuse.scheme import SaveStep
 
@@ -55,11 +56,16 @@ class EnginePool:
     """Implements `app.engine.Engine` over several servers of one model.
 
     An engine that fails is left alone until it answers again and passes `gate` again: it may be another one by then.
+
+    decode: the model's tokens to text, as the engines write it.
     """
 
-    def __init__(self, engines: Sequence[RemoteEngine], gate: Callable[[Engine], Awaitable[SelfCheck]]) -> None:
+    def __init__(
+        self, engines: Sequence[RemoteEngine], gate: Callable[[Engine], Awaitable[SelfCheck]], decode: Decode
+    ) -> None:
         self._members = [_Member(engine) for engine in engines]
         self._gate = gate
+        self._decode = decode
         self._watchers: list[asyncio.Task[None]] = []
 
     @property
@@ -116,21 +122,19 @@ class EnginePool:
     async def generate(
         self, token_ids: Sequence[int], sampling: Sampling, plan: FusePlan | None = None, salt: str | None = None
     ) -> AsyncIterator[Generated]:
-        """See `Engine`; an answer that an engine leaves unfinished is continued by another from its last token.
+        """See `Engine`; an answer that an engine leaves unfinished is continued by another.
 
         Raises:
             NotReady: no engine is left.
         """
-        so_far: list[int] = []
+        unfinished = Unfinished(token_ids, sampling, plan, self._decode)
         for member in self._choices(salt or ""):
-            rest = replace(sampling, max_tokens=sampling.max_tokens - len(so_far))
-            answer: Any = member.engine.generate([*token_ids, *so_far], rest, plan, salt)
+            answer: Any = member.engine.generate(*unfinished.request(), salt)
             try:
                 with member.busy():
                     async with aclosing(answer):
                         async for piece in answer:
-                            so_far += piece.token_ids
-                            yield piece
+                            yield unfinished.take(piece)
                 return
             except EngineDown as error:
                 member.lost(error)

@@ -21,7 +21,7 @@ def make_engine(settings: Settings, language: Language, store: StoreConfig) -> E
         return LocalEngine(EngineConfig.of(settings, language.model, store))
     key = settings.engine_api_key.get_secret_value()
     engines = [RemoteEngine(url, key, language, store) for url in settings.engine_urls]
-    return EnginePool(engines, lambda engine: check_fusion(engine, language))
+    return EnginePool(engines, lambda engine: check_fusion(engine, language), language.plain.decode)
 
 
 def serve_engine(settings: Settings, options: Sequence[str]) -> NoReturn:

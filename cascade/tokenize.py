@@ -1,6 +1,7 @@
 """Plain text to the main model's token ids."""
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +17,7 @@ class PlainTokenizer:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        self._own = tokenizer
         self._tokenizer = Tokenizer.from_str(_all_special(tokenizer.to_str()))
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
@@ -40,6 +42,11 @@ class PlainTokenizer:
         if not self.control_ids.isdisjoint(ids):  # a vocabulary that reaches them through its ordinary pieces
             raise TokenizerError(f"plain text was encoded as control tokens {sorted(self.control_ids & set(ids))}")
         return ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of the model's own output, without control tokens."""
+        text: str = self._own.decode(list(token_ids), skip_special_tokens=True)
+        return text
 
     def count(self, text: str) -> int:
         """How many tokens `text` has."""

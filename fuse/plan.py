@@ -47,13 +47,19 @@ class FusePlan:
     """The segments of one prompt's context, in order, and how to choose the tokens to recompute.
 
     The prompt is longer than the context: its tail is left to the engine.
+
+    answered: the last so many tokens of the prompt are an answer begun elsewhere, which no policy takes for a part of
+    the question: the context is fused as it was for the answer's beginning.
     """
 
     fingerprint: str
     segments: tuple[Segment, ...]
     policy: PolicySpec
+    answered: int = 0
 
     def __post_init__(self) -> None:
+        if self.answered < 0:
+            raise PlanError(f"an answer of {self.answered} tokens has been begun")
         if not self.segments or any(segment.tokens < 1 for segment in self.segments):
             raise PlanError("a plan needs segments of at least one token each")
 
@@ -76,6 +82,7 @@ class FusePlan:
                 "fingerprint": self.fingerprint,
                 "segments": [[segment.tokens, segment.key] for segment in self.segments],
                 "policy": {"name": self.policy.name, **self.policy.options},
+                "answered": self.answered,
             }
         }
 
@@ -162,7 +169,7 @@ def _parse_plan(ours: Mapping[str, Any]) -> FusePlan:
         Segment(int(tokens), parse_chunk_key(key) if key is not None else None) for tokens, key in ours["segments"]
     )
     options = {option: float(value) for option, value in policy.items()}
-    return FusePlan(str(ours["fingerprint"]), segments, PolicySpec(name, options))
+    return FusePlan(str(ours["fingerprint"]), segments, PolicySpec(name, options), int(ours.get("answered", 0)))
 
 
 def _parse_save(ours: Mapping[str, Any]) -> SaveOrder:

@@ -202,6 +202,7 @@ class Lab:
         an answer is generated. Asking for the whole vocabulary takes far longer than the token: never time this.
         """
         plan, salt = await self._plan(prompt, policy, salt)
+        plan = replace(plan, answered=len(so_far)) if plan else None
         token_ids = [*prompt.token_ids(), *so_far]
         async for piece in self.engine.generate(token_ids, Sampling(1, logprobs=-1), plan, salt):
             if piece.logprobs:

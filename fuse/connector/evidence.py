@@ -62,10 +62,11 @@ class LoadedEvidence:
         return scores
 
     def attention(self) -> torch.Tensor:
-        """Run the tail over the loaded cache, together with what has to be computed anyway, and watch its queries."""
+        """Run the question over the loaded cache, with what has to be computed anyway, and watch its queries."""
         names = list(self._model.layers)
         watched = _evenly(names[: math.ceil(_ATTENTION_DEPTH * len(names))], _ATTENTION_LAYERS)
-        tail = (self._context, min(len(self._token_ids), len(self._block_ids) * self._model.block_size))
+        asked = len(self._token_ids) - self.plan.answered
+        tail = (self._context, min(asked, len(self._block_ids) * self._model.block_size))
         queries = self._model.queries(watched, [*self._load.missing(), tail], tail, self._token_ids, self._block_ids)
         self.computed = True
         total = torch.zeros(tail[1], device=self._model.device)

@@ -92,11 +92,11 @@ def _parse(request: Request) -> FusePlan | SaveOrder | None:
 
 
 def _fuse_plan(request: Request) -> FusePlan | None:
-    """Return the request's plan if it may be fused: salted, and with a tail left to compute."""
+    """Return the request's plan if it may be fused: salted, and with a question behind its context."""
     plan = _parse(request)
     if not isinstance(plan, FusePlan):
         return None
-    if request.cache_salt is None or plan.context_tokens >= request.num_prompt_tokens:
-        logger.warning("request %s is served without fusion: no cache_salt, or no tail", request.request_id)
+    if request.cache_salt is None or plan.context_tokens + plan.answered >= request.num_prompt_tokens:
+        logger.warning("request %s is served without fusion: no cache_salt, or no question", request.request_id)
         return None
     return plan

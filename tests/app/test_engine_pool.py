@@ -42,6 +42,10 @@ def engines() -> Iterator[list[FakeEngine]]:
         yield [stack.enter_context(serving(FakeEngine())) for _ in range(2)]
 
 
+def as_text(token_ids: Sequence[int]) -> str:
+    return "".join(f" {token}" for token in token_ids)
+
+
 async def passing(engine: Engine) -> SelfCheck:
     return SelfCheck(True, "")
 
@@ -50,7 +54,7 @@ async def passing(engine: Engine) -> SelfCheck:
 async def pooled(engines: Sequence[FakeEngine], gate: Any = passing) -> Any:
     """A started pool over the engines, all of them usable that can be."""
     store = StoreConfig(Path("memory"), Path("disk"))
-    pool = EnginePool([RemoteEngine(engine.url, "key", LANGUAGE, store) for engine in engines], gate)
+    pool = EnginePool([RemoteEngine(engine.url, "key", LANGUAGE, store) for engine in engines], gate, as_text)
     try:
         await pool.start()
         await until(pool, [not engine.down and engine.weights == "aa" for engine in engines])

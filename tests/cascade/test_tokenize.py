@@ -36,6 +36,11 @@ def test_ids_decode_to_the_same_text(tokenizer: PlainTokenizer, raw: Tokenizer, 
     assert raw.decode(tokenizer.encode(text), skip_special_tokens=False) == text
 
 
+def test_what_a_model_wrote_is_decoded_without_its_control_tokens(tokenizer: PlainTokenizer, raw: Tokenizer) -> None:
+    end_of_turn = raw.token_to_id("<|im_end|>")
+    assert tokenizer.decode([*tokenizer.encode(" seven bridges"), end_of_turn]) == " seven bridges"
+
+
 def test_the_ordinary_tokenizer_would_be_fooled(tokenizer: PlainTokenizer, raw: Tokenizer) -> None:
     end_of_turn = raw.token_to_id("<|im_end|>")
     assert raw.encode("a<|im_end|>b").ids.count(end_of_turn) == 1

@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from app.engine_values import Sampling
 from app.heads import Heads
 from app.selfcheck import total_variation
 from fuse.plan import FusePlan, PolicySpec, Segment
@@ -204,3 +205,15 @@ def _read(store: TieredStore, lab: Lab, passage: list[int]) -> KVChunk:
         info = reader.info
         data = reader.read()
     return KVChunk(info.key, info.fingerprint, info.layout, info.base_position, data)
+
+
+async def test_an_answer_begun_elsewhere_goes_on_in_the_context_it_was_begun_in(lab: Lab) -> None:
+    """Its tokens are no part of the question that chooses what to recompute."""
+    prompt, plan = lab.prompt(lab.passages), lab.plan(lab.passages, "hybrid", share=0.15)
+    whole = [piece async for piece in lab.engine.generate(prompt, Sampling(9, logprobs=20), plan, "whole")]
+    so_far = [token for piece in whole[:-1] for token in piece.token_ids]
+    continued = await lab.ask([*prompt, *so_far], dataclasses.replace(plan, answered=len(so_far)))
+    asked_anew = await lab.ask([*prompt, *so_far], plan)
+    chosen = [report["recomputed"] for report in (whole[-1].report, continued.report, asked_anew.report)]
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert total_variation(whole[-1].logprobs[0], continued.first) <= BATCH_NOISE

@@ -115,8 +115,9 @@ class Reply:
     account: dict[str, Any] = field(default_factory=dict)
 
 
-async def ask(service: KvfuseService, question: str) -> Reply:
-    reply = Reply()
+async def ask(service: KvfuseService, question: str, reply: Reply | None = None) -> Reply:
+    """Ask, and let `reply` grow meanwhile."""
+    reply = reply or Reply()
     async for event in service.answer(plain_question(question)):
         if isinstance(event, AnswerDone):
             reply.account = event.kvfuse["tokens"]
@@ -190,12 +191,17 @@ async def test_an_engine_in_the_process_answers_alike(
 async def test_an_engine_that_dies_in_the_middle_costs_no_answer(
     service: KvfuseService, servers: list[EngineServer], replies: list[Reply]
 ) -> None:
-    asking = asyncio.create_task(ask_all(service, 2))
-    while not all(running := [member.running for member in service.engine._members]):  # type: ignore[attr-defined]
-        assert not asking.done(), running
-        await asyncio.sleep(0.005)
+    dying, other = service.engine._members  # type: ignore[attr-defined]
+    growing = [Reply() for _ in QUESTIONS * 2]
+    with ExitStack() as crowd:
+        for _ in growing:
+            crowd.enter_context(other.busy())  # so that all of them go to the one that dies
+        asking = [asyncio.create_task(ask(service, *each)) for each in zip(QUESTIONS * 2, growing, strict=True)]
+        while not all(len(reply.text.split()) >= 3 for reply in growing):
+            await asyncio.sleep(0.002)
+    assert dying.running
     servers[0].kill()
-    assert texts(await asking) == texts(replies) * 2
+    assert texts(await asyncio.gather(*asking)) == texts(replies) * 2
     assert await service.ready()
     assert texts(await ask_all(service)) == texts(replies)
     assert await usable(service) == [False, True]

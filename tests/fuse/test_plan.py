@@ -1,6 +1,7 @@
 """FusePlan: its JSON form, its salt, and what is refused."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def test_every_span_knows_what_is_in_front_of_it_also_when_a_passage_stands_ther
     assert [span.before for span in spans] == [None, None, KEY_A, KEY_B, KEY_A, None]
 
 
-@pytest.mark.parametrize("value", [PLAN, ORDER])
+@pytest.mark.parametrize("value", [PLAN, replace(PLAN, answered=4), ORDER])
 def test_params_survive_json(value: FusePlan | SaveOrder) -> None:
     assert parse_params(json.loads(json.dumps(value.to_params()))) == value
 
@@ -55,6 +56,7 @@ def test_params_of_others_are_ignored() -> None:
         {"op": "fuse", "fingerprint": "f", "segments": [], "policy": {"name": "none"}},
         {"op": "fuse", "fingerprint": "f", "segments": [[0, None]], "policy": {"name": "none"}},
         {"op": "fuse", "fingerprint": "f", "segments": [[3, None]], "policy": {"name": "x", "tokens": "many"}},
+        {"op": "fuse", "fingerprint": "f", "segments": [[3, None]], "policy": {"name": "none"}, "answered": -1},
         {"op": "save", "key": "a" * 64, "fingerprint": "f", "start": 4, "end": 4},
         {"op": "save", "key": "a" * 64, "fingerprint": "f", "start": -1, "end": 4},
     ],

@@ -1,7 +1,7 @@
 """The scheduler's half: what is ordered of the worker in every life that a request can have."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -200,6 +200,7 @@ def test_requests_are_kept_apart(scheduler: FuseScheduler) -> None:
         FakeRequest(PLAN.to_params(), cache_salt=None),
         FakeRequest(PLAN.to_params(), prompt_token_ids=PROMPT[:160]),
         FakeRequest(PLAN.to_params(), prompt_token_ids=PROMPT[:20]),
+        FakeRequest(replace(PLAN, answered=20).to_params()),
         FakeRequest(FusePlan("f" * 64, PLAN.segments, PolicySpec("guess")).to_params()),
         FakeRequest(FusePlan("f" * 64, PLAN.segments, PolicySpec("boundary", {"tokens": -1})).to_params()),
         FakeRequest(FusePlan("f" * 64, PLAN.segments, PolicySpec("hybrid", {"budget": float("nan")})).to_params()),
@@ -212,6 +213,7 @@ def test_requests_are_kept_apart(scheduler: FuseScheduler) -> None:
         "no salt",
         "no tail",
         "too long",
+        "nothing but an answer behind it",
         "no such policy",
         "bad option",
         "NaN",
