@@ -5,8 +5,8 @@ import logging
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from app.engine import Engine
@@ -35,6 +35,7 @@ class _Member:
     wrong: bool = False
     trouble: str = "it has not answered yet"
     running: int = 0
+    waits: set[asyncio.Timeout] = field(default_factory=set)
 
     def lost(self, error: EngineError) -> None:
         """Give it no more requests until it has passed the gate again."""
@@ -42,6 +43,24 @@ class _Member:
             logger.warning("engine lost: %s", error)
         self.usable, self.trouble = False, str(error)
         self.wrong = not isinstance(error, EngineDown)
+
+    def abandon(self) -> None:
+        """End what is waiting for it in `EngineDown`."""
+        for wait in self.waits:
+            wait.reschedule(0)
+
+    @asynccontextmanager
+    async def awaited(self) -> AsyncIterator[None]:
+        """Wait for the engine, unless it is abandoned meanwhile."""
+        try:
+            async with asyncio.timeout(None) as wait:
+                self.waits.add(wait)
+                try:
+                    yield
+                finally:
+                    self.waits.discard(wait)
+        except TimeoutError as error:
+            raise EngineDown(self.trouble) from error
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -133,7 +152,7 @@ class EnginePool:
             try:
                 with member.busy():
                     async with aclosing(answer):
-                        async for piece in answer:
+                        while piece := await self._next(member, answer):
                             yield unfinished.take(piece)
                 return
             except EngineDown as error:
@@ -151,10 +170,15 @@ class EnginePool:
         for member in self._choices(""):
             try:
                 with member.busy():
-                    return await ask(member.engine)
+                    async with member.awaited():
+                        return await ask(member.engine)
             except EngineDown as error:
                 member.lost(error)
         raise AssertionError("choices end in an error")
+
+    async def _next(self, member: _Member, answer: AsyncIterator[Generated]) -> Generated | None:
+        async with member.awaited():
+            return await anext(answer, None)
 
     def _choices(self, salt: str) -> Iterator[_Member]:
         """Yield engines to try, each once: a request that brings down what it meets must not meet them all for ever.
@@ -181,6 +205,8 @@ class EnginePool:
                     await self._admit(member)
                 elif not await member.engine.alive():
                     member.lost(EngineDown(f"{member.engine.url}: it stopped answering"))
+                    if await self.alive():  # another one can take over what may never come
+                        member.abandon()
             except Exception:  # a watcher that ended would leave its engine out for good
                 logger.exception("engine %s cannot be judged", member.engine.url)
             await asyncio.sleep(_WATCH_S)

@@ -22,10 +22,15 @@ REPORT = {"reused": 5, "recomputed": 2, "computed": 1, "cached": 0, "missed_chun
 
 @dataclass
 class FakeEngine:
-    """`dies_after`: tokens after which every answer breaks off; `down`: every request is refused with 503."""
+    """`dies_after`, `freezes_after`: tokens after which every answer breaks off, or stops with all else.
+
+    down: every request is refused with 503.
+    """
 
     weights: str = "aa"
     dies_after: int | None = None
+    freezes_after: int | None = None
+    frozen: bool = False
     down: bool = False
     fusable: bool = True
     prompts: list[list[int]] = field(default_factory=list)
@@ -37,6 +42,7 @@ class FakeEngine:
 
         @app.middleware("http")
         async def refuse(request: Request, proceed: Any) -> Any:
+            await self._thaw()
             return StreamingResponse(iter(()), status_code=503) if self.down else await proceed(request)
 
         @app.get("/health")
@@ -77,6 +83,10 @@ class FakeEngine:
 
         return app
 
+    async def _thaw(self) -> None:
+        while self.frozen:
+            await asyncio.sleep(0.01)
+
     def _tags(self) -> set[str]:
         return {(body.get("kv_transfer_params") or {}).get("kvfuse", {}).get("tag") for body in self.asked}
 
@@ -87,6 +97,9 @@ class FakeEngine:
             if self.dies_after is not None and count > self.dies_after:
                 self.down = True
                 raise ConnectionError("killed")
+            if self.freezes_after is not None and count > self.freezes_after:
+                self.frozen = True
+                await self._thaw()
             yield _event(_choice(token, "length" if count == limit else None))
             await asyncio.sleep(0.001)
         yield _event({"choices": [], "usage": _usage()})
@@ -105,6 +118,7 @@ def serving(engine: FakeEngine) -> Iterator[FakeEngine]:
         engine.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         yield engine
     finally:
+        engine.frozen = False
         server.should_exit = True
         thread.join()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app import engine_pool
+from app import engine_pool, engine_remote
 from app.engine import Engine
 from app.engine_pool import EnginePool
 from app.engine_remote import RemoteEngine
@@ -63,10 +63,14 @@ async def pooled(engines: Sequence[FakeEngine], gate: Any = passing) -> Any:
         await pool.stop()
 
 
-async def until(pool: EnginePool, usable: list[bool]) -> None:
+async def until(pool: EnginePool, expected: list[bool]) -> None:
     async with asyncio.timeout(20):
-        while [each["usable"] for each in await pool.describe()] != usable:
+        while await usable(pool) != expected:
             await asyncio.sleep(0.05)
+
+
+async def usable(pool: EnginePool) -> list[bool]:
+    return [each["usable"] for each in await pool.describe()]
 
 
 async def answer(pool: EnginePool, prompt: list[int] = PROMPT, tokens: int = 12) -> list[int]:
@@ -123,6 +127,33 @@ async def test_an_unfinished_answer_is_continued_by_another_engine(engines: list
         assert any(prompt[:8] == [*PROMPT, *expected[:5]] for prompt in engines[1].prompts)
 
 
+async def test_an_answer_of_an_engine_that_freezes_is_continued_by_another(
+    engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_remote, "_PING_TIMEOUT_S", 0.2)
+    async with pooled(engines) as pool:
+        engines[0].freezes_after = 5
+        async with asyncio.timeout(20):
+            assert await asyncio.gather(*(answer(pool) for _ in range(4))) == [list(range(10, 22))] * 4
+        assert await usable(pool) == [False, True]
+        assert [member.running for member in pool._members] == [0, 0]
+        engines[0].frozen, engines[0].freezes_after = False, None
+        await until(pool, [True, True])
+        assert await answer(pool) == list(range(10, 22))
+
+
+async def test_an_answer_waits_for_a_frozen_engine_if_there_is_no_other(
+    engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_remote, "_PING_TIMEOUT_S", 0.2)
+    async with pooled(engines[:1]) as pool:
+        engines[0].freezes_after = 5
+        waiting = asyncio.create_task(answer(pool))
+        await until(pool, [False])
+        engines[0].frozen, engines[0].freezes_after = False, None
+        assert await waiting == list(range(10, 22))
+
+
 async def test_without_engines_nothing_is_ready_until_one_is_back(engines: list[FakeEngine]) -> None:
     async with pooled(engines) as pool:
         for engine in engines:
@@ -141,7 +172,7 @@ async def test_a_bad_request_is_not_the_engines_fault(engines: list[FakeEngine])
     async with pooled(engines) as pool:
         with pytest.raises(EngineError, match="400"):
             await answer(pool, [0])
-        assert [each["usable"] for each in await pool.describe()] == [True, True]
+        assert await usable(pool) == [True, True]
     assert sum(len(engine.asked) for engine in engines) == 1
 
 
