@@ -21,6 +21,9 @@ RERANK_FAILURES = Counter("kvfuse_rerank_failures_total", "Failures of the reran
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 
+_HTTP_CLIENTS = ("httpx", "httpx2")
+"""Of the openai package, by its version: they tell of every request, also of looking after an engine's health."""
+
 
 class _RequestIdFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
@@ -36,3 +39,5 @@ def configure_logging(level: str) -> None:
     fields = "%(asctime)s %(levelname)s %(name)s %(request_id)s %(message)s"
     handler.setFormatter(logging.Formatter(fields) if sys.stderr.isatty() else JsonFormatter(fields))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in _HTTP_CLIENTS:
+        logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else logging.WARNING)
