@@ -5,7 +5,7 @@ import logging
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class _Member:
-    """usable: it has passed the gate and has answered ever since; otherwise `trouble` says why not."""
+    """usable: it has passed the gate and has answered ever since; otherwise `trouble` says why not.
+
+    running: requests that it has. waits: the waits for its answers, to be ended if it is abandoned.
+    """
 
     engine: RemoteEngine
     usable: bool = False
@@ -49,14 +52,13 @@ class _Member:
         for wait in self.waits:
             wait.reschedule(0)
 
-    @asynccontextmanager
-    async def awaited(self) -> AsyncIterator[None]:
-        """Wait for the engine, unless it is abandoned meanwhile."""
+    async def wait_for(self, answer: Awaitable[T]) -> T:
+        """Return what the engine answers, unless it is abandoned meanwhile."""
         try:
             async with asyncio.timeout(None) as wait:
                 self.waits.add(wait)
                 try:
-                    yield
+                    return await answer
                 finally:
                     self.waits.discard(wait)
         except TimeoutError as error:
@@ -152,7 +154,7 @@ class EnginePool:
             try:
                 with member.busy():
                     async with aclosing(answer):
-                        while piece := await self._next(member, answer):
+                        while piece := await member.wait_for(anext(answer, None)):
                             yield unfinished.take(piece)
                 return
             except EngineDown as error:
@@ -170,15 +172,10 @@ class EnginePool:
         for member in self._choices(""):
             try:
                 with member.busy():
-                    async with member.awaited():
-                        return await ask(member.engine)
+                    return await member.wait_for(ask(member.engine))
             except EngineDown as error:
                 member.lost(error)
         raise AssertionError("choices end in an error")
-
-    async def _next(self, member: _Member, answer: AsyncIterator[Generated]) -> Generated | None:
-        async with member.awaited():
-            return await anext(answer, None)
 
     def _choices(self, salt: str) -> Iterator[_Member]:
         """Yield engines to try, each once: a request that brings down what it meets must not meet them all for ever.

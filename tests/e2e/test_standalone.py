@@ -129,9 +129,9 @@ async def ask(service: KvfuseService, question: str, reply: Reply | None = None)
     return reply
 
 
-async def ask_all(service: KvfuseService, times: int = 1) -> list[Reply]:
-    """Ask every question that often, all at once."""
-    return list(await asyncio.gather(*(ask(service, question) for question in QUESTIONS * times)))
+async def ask_all(service: KvfuseService) -> list[Reply]:
+    """Ask every question, all at once."""
+    return list(await asyncio.gather(*(ask(service, question) for question in QUESTIONS)))
 
 
 def texts(replies: Sequence[Reply]) -> list[str]:
